@@ -7,15 +7,16 @@ The generated Prometheus rules do the same check on `/metrics`. Only the rules c
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKBACK_S, blind_because, blind_to_probes
 from alerts.burnrate import EventCounts
-from alerts.evaluation.counting import Tally
-from alerts.objectives import GoodProbes, Objective
+from alerts.evaluation.counting import Tally, by_second, read_tally
+from alerts.evaluation.group_places import expanded
+from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.probes import probe_count
 from store.queries import request_count
 from telemetry.window import Window
@@ -47,3 +48,26 @@ def blind_reason(
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))
     return blind_because(counts, excluded, requests)
+
+
+def blind_reasons(
+    engine: Engine, objectives: Sequence[Objective], at_s: int
+) -> Mapping[str, str | None]:
+    """Map each objective to the reason why it is blind. The value is None if it is not blind. Only
+    objectives with recent requests or probes are included."""
+    from_s = at_s - LOOKBACK_S
+    hour = Window(from_s * _NS, at_s * _NS)
+    requests, probes = request_count(engine, hour), probe_count(engine, hour)
+    count = by_second()
+    found: dict[str, str | None] = {}
+    for objective in objectives:
+        if not (probes if isinstance(objective.indicator, GoodProbes) else requests):
+            continue
+        tallies = [
+            read_tally(engine, each.indicator, from_s, at_s, count)
+            for each in expanded(engine, [objective])
+            if isinstance(each.indicator, GoodEvents)
+        ]
+        if tallies:
+            found[objective.name] = blind_reason(engine, objective, tallies, at_s)
+    return found

@@ -17,8 +17,8 @@ from cost.groups import BillGroup, groups_of
 from cost.prices import PriceList
 from store.billing.billing_data import read_billing_data
 from store.cache_lookups import CacheLookupReport, lookup_count, models_of_calls, newest_lookups
-from store.rollups.names import OTHER
 from telemetry.cache_lookups import CacheResult
+from telemetry.labels import OTHER
 from telemetry.proportions import wilson
 from telemetry.quantiles import quantile
 from telemetry.requests import Outcome, PricedBy

@@ -54,6 +54,11 @@ def cache_key(engine: Engine) -> str:
     return str(engine.url) if access is None else f"{engine.url} {access.key} {is_masked(engine)}"
 
 
+def is_restricted(engine: Engine) -> bool:
+    """Whether something is hidden from the engine's reader."""
+    return access_of(engine) is not None
+
+
 def hides_rows(engine: Engine) -> bool:
     """Whether some requests are hidden from the engine's reader."""
     access = access_of(engine)

@@ -19,6 +19,7 @@ from analysis.explain import explain_question, known_incidents
 from analysis.thresholds import metrics_of
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
+from store.alerting.incidents import read_incidents
 from telemetry.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
@@ -130,6 +131,15 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
     if not found:
         return None
     return leading_incident(rows, min(found, key=lambda row: row.severity != "page"))
+
+
+def find_incident(
+    engine: Engine, slo: str, at_s: int | None
+) -> tuple[IncidentRow | None, Sequence[IncidentRow]]:
+    """Find an incident of an objective (`incident_at`). Also return all its incidents, the newest
+    first."""
+    rows = read_incidents(engine, slo)
+    return incident_at(rows, at_s), rows
 
 
 def read_questions(

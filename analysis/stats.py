@@ -1,7 +1,7 @@
 """Counts, rates and latency percentiles of requests, by any labels."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -15,6 +15,7 @@ from store.requests.best_source import asks_for_probes
 from store.rollups.buckets import Quantiles, nearest_ranks
 from store.rollups.queries import Rollups, rollups
 from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.labels import REQUEST_LABELS
 from telemetry.probes import PROBE_TENANT
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Outcome
@@ -26,7 +27,7 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
 """Labels that identify a single request. Requests cannot be grouped by them."""
 
-DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
+DIMENSIONS: Final = tuple(label for label in REQUEST_LABELS if label not in IDENTITIES)
 
 MAX_READ: Final = 300_000
 """Maximum number of requests to read one by one. Reading them takes about a second."""
@@ -64,6 +65,11 @@ class StatsAnswer:
     filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests from each source. Empty for `sketch`."""
+
+
+def reads_rows(labels: Collection[str], precision: str) -> bool:
+    """Whether statistics by these labels are computed from rows, not from rollups."""
+    return precision == "exact" or bool(set(labels) - set(ROLLED_LABELS))
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:

@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import query  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
+from analysis.range_costs import read_spending  # noqa: E402
 from cost.bill import bill  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
 from store.billing.billing_data import read_billing_data  # noqa: E402
@@ -33,7 +34,6 @@ from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.gpus import GpuSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
 from telemetry.window import Window  # noqa: E402
-from ui.views.cost.read import read_spending  # noqa: E402
 
 SECOND_NS = 10**9
 ROUNDS = 3

@@ -27,6 +27,8 @@ import ingest  # type: ignore[import-not-found]  # noqa: E402
 import query  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 import stores  # type: ignore[import-not-found]  # noqa: E402
 
+from analysis.over_time import rolled, trends  # noqa: E402
+from analysis.range_costs import read_spending  # noqa: E402
 from analysis.stats import StatsQuestion, answer_stats  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
 from store.connections import writing  # noqa: E402
@@ -44,9 +46,6 @@ from store.rollups.sample_tables import DEVICES, ENGINES, SampleKind  # noqa: E4
 from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
 from telemetry.window import Window  # noqa: E402
-from ui.kit import rollup_reads  # noqa: E402
-from ui.views.cost.read import read_spending  # noqa: E402
-from ui.views.overview import trends  # noqa: E402
 
 ENGINES_NUMBER, GPUS_EACH = 500, 2
 TENANTS, REGIONS = 40, 4
@@ -198,7 +197,7 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
             PAGE_MAX_S,
         ),
         "Requests: percentiles and phases": (
-            lambda: rollup_reads.read_rolled(engine, DAY, {}, "ttft_s", ("ttft_s",)),
+            lambda: rolled.read_rolled(engine, DAY, {}, "ttft_s", ("ttft_s",)),
             PAGE_MAX_S,
         ),
         "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MAX_S),

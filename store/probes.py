@@ -15,10 +15,9 @@ from store.connections import read_columns, reading
 from store.errors import NotQuick
 from store.queries import fetched
 from store.schema import PROBES, arrow_type
-from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
+from telemetry.probes import LABELS, WAIT_PARTS, Probe, ProbeOutcome
 from telemetry.window import Window
 
-LABELS: Final = ("region", "endpoint", "model")
 MAX_ROWS: Final = 200_000
 """Maximum number of probes to read."""
 LONGEST_S: Final = 7 * 86_400

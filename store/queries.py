@@ -4,7 +4,6 @@ Values are bound parameters, and names are checked against the schema, so a call
 becomes SQL.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -26,9 +25,10 @@ from sqlalchemy import (
 from store.connections import reading
 from store.dialects.bulk import IN_BULK
 from store.requests.best_source import counts
-from store.schema import GPUS, REQUESTS, SAMPLES, arrow_type, labels_of
+from store.schema import GPUS, REQUESTS, SAMPLES, arrow_type
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.labels import REQUEST_LABELS, SAMPLE_LABELS, labels_of, malformed
 from telemetry.requests import PARTS, RequestTimeline, Source
 from telemetry.window import Window
 
@@ -43,11 +43,8 @@ DERIVED = ("tpot_s", *PARTS)
 `decode_stall_s`."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
-REQUEST_LABELS = labels_of(RequestTimeline)
 SAMPLE_COLUMNS = tuple(SAMPLES.columns.keys())
-SAMPLE_LABELS = labels_of(EngineSample)
 GPU_COLUMNS = tuple(GPUS.columns.keys())
-GPU_LABELS = labels_of(GpuSample)
 
 
 def request_table(
@@ -361,26 +358,12 @@ def _conditions(
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
     """Convert a label's text to its column's type, as the inverse of `_text`."""
-    if (allowed := _allowed(table, label, text)) is not None:
-        raise ValueError(f"{label} = {text!r}: {allowed}")
     kind = table.c[label].type.python_type
+    if (allowed := malformed(kind, text)) is not None:
+        raise ValueError(f"{label} = {text!r}: {allowed}")
     if kind is bool:
         return text == "true"
     return int(text) if kind is int else text
-
-
-def malformed_request_label(label: str, text: str) -> str | None:
-    """Describe the allowed values of a request's label, or return None for an allowed value."""
-    return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
-
-
-def _allowed(table: Table, label: str, text: str) -> str | None:
-    kind = table.c[label].type.python_type
-    if kind is bool and text not in ("true", "false"):
-        return "must be true or false"
-    if kind is int and not re.fullmatch(r"-?[0-9]{1,18}", text):
-        return "must be a whole number"
-    return None
 
 
 def _text(value: str | int | bool) -> str:

@@ -151,9 +151,3 @@ IN_FLIGHT = Table(
 def arrow_type(column: str, row_type: type) -> pa.DataType:
     """The Arrow type of a column."""
     return next(field.kind.arrow for field in fields_of(row_type) if field.name == column)
-
-
-def labels_of(row_type: type) -> tuple[str, ...]:
-    """The columns that queries may filter by."""
-    numbered = {"engine", "process", "http_status", "streamed", "simulated"}
-    return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

@@ -14,6 +14,8 @@ from tailspan_vllm import names
 from telemetry.fields import PROBER, attribute, column
 
 PROBE_TENANT: Final = "tailspan-probe"
+LABELS: Final = ("region", "endpoint", "model")
+"""The labels by which probes are selected."""
 
 
 SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")

@@ -13,8 +13,8 @@ from typing import Final
 from alerts.errors import shown
 from alerts.strict_yaml import Fields, MappingReader, YamlScalar
 from alerts.yaml_files import read_file
-from store.rollups.names import OTHER
 from telemetry.access import OTHERS, Grant
+from telemetry.labels import OTHER
 
 ROLES_KEY: Final = "TAILSPAN_ROLES"
 ALL: Final = "*"

@@ -8,7 +8,7 @@ from alerts.objectives import Objective
 from analysis.compare.decision import QUANTILES
 from analysis.compare.verdict import MARGIN
 from analysis.compare.work_terms import METRICS
-from store.queries import REQUEST_LABELS
+from telemetry.labels import REQUEST_LABELS
 from telemetry.window import Window
 
 QUANTILE: Final = "p95"

@@ -133,7 +133,7 @@ class OutsideQuestion:
 
     window: Window
     equals: Mapping[str, str | None]
-    """Labels that select the probes, from `store.probes.LABELS`."""
+    """Labels that select the probes, from `telemetry.probes.LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)

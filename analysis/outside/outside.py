@@ -1,6 +1,6 @@
 """Summarise the results of probes: how fast and reliably each endpoint answers from each region."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from analysis.outside.answer import EndpointResults, OutsideAnswer, OutsideQuestion
 from analysis.outside.endpoints import COLUMNS, Results, endpoint_results_of
-from store.probes import probe_sample
+from store.probes import newest_probe_unix_ns, probe_label_values, probe_sample
 from store.requests.network_time import server_times
 from telemetry.window import Window
 
@@ -45,6 +45,16 @@ def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
     left_out = len(starts) - 1 - len(chosen)
     found = sorted(endpoints, key=_order)
     return OutsideAnswer(window, found, left_out, len(order), scale, unanswered_scale, step_s)
+
+
+def newest_probe(engine: Engine, equals: Mapping[str, str | None]) -> int | None:
+    """When the newest stored probe with these labels was due (unix ns), or None."""
+    return newest_probe_unix_ns(engine, equals)
+
+
+def probe_values(engine: Engine, window: Window, label: str) -> list[str]:
+    """The values of a label of the probes in a window."""
+    return probe_label_values(engine, window, label)
 
 
 def _order(place: EndpointResults) -> tuple[str, str, str]:

@@ -18,7 +18,6 @@ _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """Equal to `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = "; tailspan_slo_* does not count this sender's requests, because they arrive too late"
-_LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
@@ -94,13 +93,9 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
     """Compare each server's clock with the clocks of its clients. Only requests that both the
     server and the client reported are used."""
-    from store.replicas.clock_offsets import offsets
-    from telemetry.window import Window
+    from analysis.replica_checks import replica_clock_offsets
 
-    found = query_newest_data(
-        url,
-        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
-    )
+    found = query_newest_data(url, replica_clock_offsets)
     off = [each for each in found or () if each.low_s > _APART_S or each.high_s < -_APART_S]
     for each in off[:_MAX_NAMED]:
         ahead = each.low_s > 0

@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import Engine
-
 from cli.checks.findings import CheckFinding, length
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import TIMEOUT_S, own_series
@@ -16,6 +14,7 @@ from cli.render.text import usd as usd_text
 from server import http_check
 from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
+from telemetry.store_errors import DatabaseMissing, StoreError
 
 RECENT_S = 60
 """Maximum age of the newest telemetry. An idle server also reports every few seconds."""
@@ -30,17 +29,10 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Chec
 
     Old telemetry is a failure only if `server_expected` is set.
     """
-    from store.columns.request_columns import slow_because
-    from store.database import masked_url, open_database
-    from store.queries import newest_unix_ns
-    from telemetry.store_errors import DatabaseMissing, StoreError
+    from analysis.database_check import check_database
 
-    engine = None
     try:
-        engine = open_database(url, state_url(), create=False)
-        newest = newest_unix_ns(engine)
-        slow = slow_because(engine)
-        state = _state(engine)
+        found = check_database(url, state_url())
     except DatabaseMissing as error:
         yield CheckFinding(
             "database", False, str(error), "run `tailspan up`, or correct --database"
@@ -49,47 +41,27 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Chec
     except StoreError as error:
         yield CheckFinding("database", False, str(error))
         return
-    finally:
-        if engine is not None:
-            engine.dispose()
-    yield CheckFinding(
-        "database", True, f"{masked_url(engine)} opens, and this version can use its schema"
-    )
-    if state is not None:
-        yield state
-    if slow:
+    yield CheckFinding("database", True, f"{found.url} opens, and this version can use its schema")
+    if found.state is not None:
+        problem = found.state.problem
+        state = " belongs to this database" if problem is None else f": {problem}"
+        yield CheckFinding("state database", problem is None, f"{found.state.url}{state}")
+    if found.slow_because:
         yield CheckFinding(
             "columns",
             None,
-            f"reading many requests takes about four times as long as necessary: {slow}",
+            "reading many requests takes about four times as long as necessary:"
+            f" {found.slow_because}",
             "install the missing library, or continue without it: the results are the same",
         )
-    yield _freshness(newest, time.time_ns(), server_expected)
-
-
-def _state(engine: Engine) -> CheckFinding | None:
-    from store.alerting.incidents import read_overlapping
-    from store.database import masked_url
-    from store.state import separate_state
-    from telemetry.store_errors import StoreUnavailable
-
-    state = separate_state(engine)
-    if state is None:
-        return None
-    try:
-        read_overlapping(engine, 0, 1)
-    except StoreUnavailable as error:
-        return CheckFinding("state database", False, f"{masked_url(state)}: {error}")
-    return CheckFinding("state database", True, f"{masked_url(state)} belongs to this database")
+    yield _freshness(found.newest_unix_ns, time.time_ns(), server_expected)
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[CheckFinding]:
     """Check that each engine that reported recently has a price."""
-    from cost.bill import bill
+    from analysis.hourly_cost import recent_bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
-    from store.billing.billing_data import read_billing_data
-    from telemetry.window import Window
 
     try:
         in_force = prices_in_force(path, os.environ)
@@ -97,10 +69,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[CheckFinding]:
         yield CheckFinding("prices", False, str(error), "correct the file: tailspan cost --help")
         return
     found = query_newest_data(
-        url,
-        lambda engine, newest: bill(
-            read_billing_data(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
-        ),
+        url, lambda engine, newest: recent_bill(engine, newest, PRICED_NS, in_force)
     )
     if found is None:
         return

@@ -7,22 +7,15 @@ from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from telemetry.printable import printable
 
-_LOOKBACK_NS: Final = 600 * 10**9
 _MAX_NAMED: Final = 20
 _WIDEST: Final = 120
 
 
 def front_ends(url: str | None) -> Iterator[CheckFinding]:
     """Yield each server whose requests are measured only by the engine core."""
-    from store.replicas.engine_only_replicas import engine_only_replicas
-    from telemetry.window import Window
+    from analysis.replica_checks import replicas_without_python_front_end
 
-    found = query_newest_data(
-        url,
-        lambda engine, newest: engine_only_replicas(
-            engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)
-        ),
-    )
+    found = query_newest_data(url, replicas_without_python_front_end)
     for replica in (found or [])[:_MAX_NAMED]:
         yield CheckFinding(
             "front end",

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy import Engine
-
 from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
@@ -68,22 +66,12 @@ def local(setup: GpuSetup | None = None) -> Iterator[CheckFinding]:
 
 def owners(url: str | None) -> Iterator[CheckFinding]:
     """Check that each GPU that reported recently is assigned to an engine."""
-    from store.rollups.sample_rollups import read_counter_spans
-    from store.rollups.sample_tables import DEVICES, ENGINES
-    from telemetry.window import Window
+    from analysis.replica_checks import gpu_owners
 
-    def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
-        minute = 60 * 10**9
-        start = max(0, newest - LOOKBACK_NS) // minute * minute
-        window = Window(start, (newest // minute + 1) * minute)
-        engines, gpus = read_counter_spans(engine, window, (ENGINES, DEVICES))
-        replicas = sorted({replica for replica, *_ in engines.owners})
-        return [(replica, gpu) for replica, gpu in gpus.owners if replica not in replicas], replicas
-
-    found = query_newest_data(url, ask)
-    if found is None or not found[1]:
+    found = query_newest_data(url, lambda engine, newest: gpu_owners(engine, newest, LOOKBACK_NS))
+    if found is None or not found.replicas:
         return
-    strangers, replicas = found
+    replicas, strangers = found
     named = ", ".join(replicas[:_NAMED])
     more = f" and {len(replicas) - _NAMED} more" if len(replicas) > _NAMED else ""
     machines: dict[str, list[str]] = {}

@@ -6,12 +6,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from analysis.database import opened_to_read
+from analysis.replica_checks import replica_progress
 from cli.checks.findings import CheckFinding
 from cli.options.shared import state_url
-from store.replicas.hung_replicas import progress
 from telemetry.engines import HUNG_REMEDY
 from telemetry.hung_replicas import HungReplica
 from telemetry.printable import printable
+from telemetry.store_errors import StoreError
 
 _WIDEST: Final = 120
 _MAX_NAMED: Final = 20
@@ -24,18 +26,11 @@ UNFINISHED: Final = (
 
 def steps(url: str | None) -> Iterator[CheckFinding]:
     """Yield a finding for each replica that hangs. If no replica hangs, yield one finding."""
-    from store.database import open_database
-    from telemetry.store_errors import StoreError
-
-    engine = None
     try:
-        engine = open_database(url, state_url(), create=False)
-        found = progress(engine, time.time_ns())
+        with opened_to_read(url, state_url()) as engine:
+            found = replica_progress(engine, time.time_ns())
     except StoreError:
         return  # another check reports this error
-    finally:
-        if engine is not None:
-            engine.dispose()
     for each in found.hung[:_MAX_NAMED]:
         yield CheckFinding("steps", False, sentence(each), HUNG_REMEDY)
     if found.replicas and not found.hung:
@@ -44,7 +39,7 @@ def steps(url: str | None) -> Iterator[CheckFinding]:
 
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
     """A line for each replica that hangs."""
-    hung = progress(engine, at_unix_ns).hung
+    hung = replica_progress(engine, at_unix_ns).hung
     return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 
 

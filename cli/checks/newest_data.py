@@ -6,6 +6,7 @@ from typing import TypeVar
 from sqlalchemy import Engine
 
 from cli.options.shared import state_url
+from telemetry.store_errors import StoreError
 
 _Found = TypeVar("_Found")
 
@@ -16,17 +17,12 @@ def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -
     Return None if the database is empty or does not respond. A different check reports such a
     database.
     """
-    from store.database import open_database
-    from store.queries import newest_unix_ns
-    from telemetry.store_errors import StoreError
+    from analysis.database import opened_to_read
+    from analysis.stored_data import stored_data
 
-    engine = None
     try:
-        engine = open_database(url, state_url(), create=False)
-        newest = newest_unix_ns(engine)
-        return None if newest is None else query(engine, newest)
+        with opened_to_read(url, state_url()) as engine:
+            newest = stored_data(engine).newest_unix_ns
+            return None if newest is None else query(engine, newest)
     except StoreError:
         return None
-    finally:
-        if engine is not None:
-            engine.dispose()

@@ -1,20 +1,15 @@
 """Check that the objectives count incoming requests."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sqlalchemy import Engine
-
 from alerts import vocabulary
-from alerts.blindness import LOOKBACK_S, REASONS, blind_because
+from alerts.blindness import REASONS, blind_because
 from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError
-from alerts.evaluation.counting import by_second, read_tally
-from alerts.evaluation.group_places import expanded
-from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.openslo.reader import OBJECTIVES, load
-from analysis.blind_objectives import blind_reason
+from analysis.blind_objectives import blind_reasons
 from cli.checks.clocks import LEAD, SLO_LATE_S
 from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
@@ -22,10 +17,7 @@ from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
 from server import http_check
 from server.client_access import OPEN, ClientAccess
-from store.probes import probe_count
-from store.queries import request_count
 from telemetry.printable import printable
-from telemetry.window import Window
 
 
 def objectives(
@@ -55,7 +47,7 @@ def objectives(
             "use the same --objectives as for tailspan up",
         )
     at_s = int(time.time())
-    found = query_newest_data(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
+    found = query_newest_data(url, lambda engine, _: blind_reasons(engine, looked_at, at_s)) or {}
     blind = {name: reason for name, reason in found.items() if reason is not None}
     for name, reason in blind.items():
         yield _blind(name, "in the last hour", reason)
@@ -92,29 +84,6 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
         else None
         for slo, number in events.items()
     }
-
-
-def _reasons(
-    engine: Engine, objectives: Sequence[Objective], at_s: int
-) -> Mapping[str, str | None]:
-    """Map each objective to the reason why it is blind. The value is None if it is not blind. Only
-    objectives with recent requests or probes are included."""
-    from_s = at_s - LOOKBACK_S
-    hour = Window(from_s * 10**9, at_s * 10**9)
-    requests, probes = request_count(engine, hour), probe_count(engine, hour)
-    count = by_second()
-    found: dict[str, str | None] = {}
-    for objective in objectives:
-        if not (probes if isinstance(objective.indicator, GoodProbes) else requests):
-            continue
-        tallies = [
-            read_tally(engine, each.indicator, from_s, at_s, count)
-            for each in expanded(engine, [objective])
-            if isinstance(each.indicator, GoodEvents)
-        ]
-        if tallies:
-            found[objective.name] = blind_reason(engine, objective, tallies, at_s)
-    return found
 
 
 def _blind(name: str, when: str, reason: str) -> CheckFinding:

@@ -11,18 +11,13 @@ from telemetry.printable import printable
 _MAX_NAMED: Final = 20
 _MAX_SERVERS: Final = 4
 _WIDEST: Final = 120
-_LOOKBACK_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[CheckFinding]:
     """Find servers that share a name with another server."""
-    from store.replicas.senders import names as named
-    from telemetry.window import Window
+    from analysis.replica_checks import sender_names
 
-    found = query_newest_data(
-        url,
-        lambda engine, newest: named(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
-    )
+    found = query_newest_data(url, sender_names)
     if found is None or not found.engines:
         return
     for each in found.shared[:_MAX_NAMED]:

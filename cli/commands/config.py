@@ -1,15 +1,16 @@
 """`tailspan config`."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from analysis.configurations import last_starts, starts_with
+from analysis.database import open_to_read
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, state_url
 from cli.render import text
-from store.database import open_database
-from store.replicas import engine_starts
 from telemetry import time_text
 from telemetry.starts import Argument, EngineStart, differences, read
 
@@ -39,22 +40,21 @@ def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> Non
         )
     if len(fingerprint) > 2:
         raise click.UsageError(f"{len(fingerprint)} fingerprints; allowed: none, one or two")
-    engine = open_database(database, state_url(), create=False)
+    engine = open_to_read(database, state_url())
     click.get_current_context().call_on_close(engine.dispose)
     if not fingerprint:
-        _show_engines(engine_starts.in_force(engine), form)
+        _show_engines(last_starts(engine), form)
         return
-    chosen = [_the_one(engine_starts.starts_of(engine, each), each) for each in fingerprint]
+    chosen = [_the_one(starts_with(engine, each), each) for each in fingerprint]
     if len(chosen) == 1:
         _show_arguments(chosen[0], form)
     else:
         _show_differences(chosen[0], chosen[1], form)
 
 
-def _the_one(found: list[EngineStart], given: str) -> EngineStart:
-    exact = [start for start in found if start.config == given]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
+def _the_one(found: Sequence[EngineStart], given: str) -> EngineStart:
+    if len(found) == 1:
+        return found[0]
     shown = text.printable(given, text.WIDEST)
     if not found:
         raise click.UsageError(f"no engine was started with {shown!r}; tailspan config lists all")
@@ -62,7 +62,7 @@ def _the_one(found: list[EngineStart], given: str) -> EngineStart:
     raise click.UsageError(f"{shown!r} matches several: {several}")
 
 
-def _show_engines(found: list[EngineStart], form: str) -> None:
+def _show_engines(found: Sequence[EngineStart], form: str) -> None:
     if form == "json":
         for start in found:
             _print(_json_fields(start))

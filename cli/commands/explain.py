@@ -15,6 +15,7 @@ from analysis.counterfactual.replay_process import replayed
 from analysis.counterfactual.shares import replays
 from analysis.explain import ExplainAnswer, explain_window
 from analysis.joined.explain import explain_joined, joined_explanation_json, with_pools
+from analysis.requests import count_requests
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
@@ -27,7 +28,6 @@ from cli.render.joined import explanation_lines
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
-from store.queries import request_count
 from telemetry.window import Window
 
 FOUND = 1
@@ -215,7 +215,7 @@ def _print_answer(
 
 
 def _has_requests(selection: Selection) -> bool:
-    return request_count(selection.engine, selection.window, equals=selection.equals) > 0
+    return count_requests(selection.engine, selection.window, selection.equals) > 0
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:

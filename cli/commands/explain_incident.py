@@ -17,7 +17,7 @@ from analysis.cause_sentences import first_cause_sentence
 from analysis.explain import explain_question
 from analysis.incident import (
     IncidentVerdict,
-    incident_at,
+    find_incident,
     leading_verdict,
     read_questions,
     split_incident_name,
@@ -26,7 +26,6 @@ from analysis.incident_answer import StoredAnswer, stored_answer
 from cli.options import time_range
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Span
-from store.alerting.incidents import read_incidents
 from telemetry import time_text
 from telemetry.incidents import IncidentRow
 from telemetry.printable import printable
@@ -214,17 +213,17 @@ def _objective(engine: Engine, name: str, paths: Sequence[Path]) -> Objective:
 
 
 def _incident(engine: Engine, objective: Objective, instant: str | None) -> IncidentRow:
-    rows = read_incidents(engine, objective.name)
+    try:
+        at_s = None if instant is None else time_range.instant_ns(instant) // 10**9
+    except ValueError as error:
+        raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
+    row, rows = find_incident(engine, objective.name, at_s)
     if not rows:
         raise click.UsageError(
             f"--incident {objective.name!r}: this objective has had no incident;"
             " `tailspan slo status` shows its burn rate"
         )
-    try:
-        at_s = None if instant is None else time_range.instant_ns(instant) // 10**9
-    except ValueError as error:
-        raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
-    if (row := incident_at(rows, at_s)) is not None:
+    if row is not None:
         return row
     began = ", ".join(time_text.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
     raise click.UsageError(

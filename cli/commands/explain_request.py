@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from alerts.explorer_links import EXPLORER_KEY
 from analysis.explain_request import explain_request
+from analysis.one_request import find_requests
 from cli.render.explanation import of_request
-from store.requests.lookup import find_requests
 
 _MAX_LISTED: Final = 5
 
@@ -18,7 +18,7 @@ _MAX_LISTED: Final = 5
 def request_text(engine: Engine, words: str, form: str) -> str:
     """The explanation of one request, as text or JSON.
 
-    `words` is the id, in a form that `store.requests.lookup` accepts.
+    `words` is the request id, the trace id or TRACE/SPAN.
 
     Raises:
         click.UsageError: no request has this id, or several have it.
@@ -31,7 +31,7 @@ def request_text(engine: Engine, words: str, form: str) -> str:
 
 
 def _the_one(engine: Engine, words: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = find_requests(engine, words).to_pylist()
+    found = find_requests(engine, words)
     if not found:
         raise click.UsageError(
             f"--request {words!r}: no such request in the database;"

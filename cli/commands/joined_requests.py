@@ -1,23 +1,16 @@
 """`tailspan requests --joined`."""
 
 import json
-from collections.abc import Sequence
-from typing import Final
 
 import click
 
-from analysis.joined.as_json import SORTABLE, joined_json, sort_value
+from analysis.joined.as_json import SORTABLE, joined_json
+from analysis.joined.requests import TRUNCATED_WINDOW, JoinedQuestion, answer_joined
+from analysis.requests import count_requests
+from analysis.stored_data import is_simulated
 from cli.options.question import Selection, nothing_found, silence
 from cli.render import text
 from cli.render.joined import joined_lines
-from store import queries
-from store.joined.read import MAX_ROWS, read_joined
-from telemetry.joined_request import JoinedRequest
-
-TRUNCATED: Final = (
-    f"The window has more than {MAX_ROWS:,} rows; only the newest were joined. Use a shorter"
-    " window."
-)
 
 
 def order_of(sort: str) -> str:
@@ -32,10 +25,11 @@ def order_of(sort: str) -> str:
 
 def print_joined(selection: Selection, form: str, limit: int | None, sort: str) -> None:
     """Print the joined requests of a range."""
-    answer = read_joined(selection.engine, selection.window, selection.equals)
-    found = _sorted(answer.requests, sort)[:limit]
+    question = JoinedQuestion(selection.window, selection.equals, sort)
+    answer = answer_joined(selection.engine, question)
+    found = answer.requests[:limit]
     if answer.truncated:
-        click.echo(TRUNCATED, err=True)
+        click.echo(TRUNCATED_WINDOW, err=True)
     if not found:
         click.echo(nothing_joined(selection), err=True)
     elif form == "json":
@@ -46,24 +40,16 @@ def print_joined(selection: Selection, form: str, limit: int | None, sort: str) 
             click.echo(silent)
         click.echo(f"Joined requests started {text.span(selection.window)}")
         click.echo(f"{len(found):,} of {len(answer.requests):,}, sorted by {sort}")
-        if queries.simulated(selection.engine, selection.window):
+        if is_simulated(selection.engine, selection.window):
             click.echo("simulated data")
         click.echo()
         for line in joined_lines(found):
             click.echo(line)
 
 
-def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]:
-    key = sort.removeprefix("-")
-    values = [(sort_value(each, key), each) for each in requests]
-    known = [each for each in values if each[0] is not None]
-    known.sort(key=lambda each: each[0], reverse=sort.startswith("-"))
-    return [each for _, each in known] + [each for value, each in values if value is None]
-
-
 def nothing_joined(selection: Selection) -> str:
     """Why the range has no joined requests."""
-    if queries.request_count(selection.engine, selection.window, equals=selection.equals):
+    if count_requests(selection.engine, selection.window, selection.equals):
         return (
             f"No joined requests started {text.span(selection.window)}. Requests are joined if an"
             " engine has a KV connector (--kv-transfer-config), and if both engines report the"

@@ -6,9 +6,10 @@ from typing import Literal
 
 import click
 
+from analysis.joined.requests import TRUNCATED_WINDOW
 from analysis.joined.stats import answer_joined_stats
 from analysis.stats import StatsQuestion
-from cli.commands.joined_requests import TRUNCATED, nothing_joined
+from cli.commands.joined_requests import nothing_joined
 from cli.options.question import Selection, silence
 from cli.render import text
 from cli.render.joined_stats import stats_lines
@@ -32,7 +33,7 @@ def print_joined_stats(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if found.truncated:
-        click.echo(TRUNCATED, err=True)
+        click.echo(TRUNCATED_WINDOW, err=True)
     if not found.groups:
         click.echo(nothing_joined(selection), err=True)
     elif form == "json":

@@ -8,7 +8,7 @@ from cli.options.question import open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import outside as outside_text
-from store.probes import LABELS
+from telemetry.probes import LABELS
 
 
 @click.command(

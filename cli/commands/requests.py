@@ -8,19 +8,18 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from analysis.requests import COLUMNS, RequestsQuestion, answer_requests, count_requests
+from analysis.stored_data import is_simulated
 from cli.commands import joined_requests
 from cli.options.numbers import WholeRange
 from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.render import text
-from store import queries
-from store.requests.network_time import networks
 from telemetry import time_text
 
 STARTED_AT = "started_at"
 NETWORK = "network_s"
-_COLUMNS = queries.REQUEST_COLUMNS
 KEYS = (
-    *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
+    *(STARTED_AT if name == "received_unix_ns" else name for name in COLUMNS),
     NETWORK,
 )
 """The keys of the JSON. They are every field of a request, and computed values. Users depend on
@@ -96,22 +95,20 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
         joined_requests.print_joined(selection, form, limit, order_by)
         return
     try:
-        found = queries.request_table(
+        answer = answer_requests(
             selection.engine,
-            selection.window,
-            equals=selection.equals,
-            columns=_COLUMNS,
-            order_by=order_by,
-            limit=limit,
+            RequestsQuestion(
+                selection.window, selection.equals, order_by, limit, network=form == "json"
+            ),
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if not found.num_rows:
+    if not answer.rows.num_rows:
         click.echo(nothing_found(selection), err=True)
     elif form == "json":
-        _print_json(found, networks(selection.engine, selection.window, found))
+        _print_json(answer.rows, answer.network_s)
     else:
-        _print_text(found, selection, sort)
+        _print_text(answer.rows, selection, sort)
 
 
 def _order_by(sort: str) -> str:
@@ -134,13 +131,13 @@ def _print_json(found: pa.Table, network_s: Sequence[float | None]) -> None:
 
 
 def _print_text(found: pa.Table, selection: Selection, sort: str) -> None:
-    total = queries.request_count(selection.engine, selection.window, equals=selection.equals)
+    total = count_requests(selection.engine, selection.window, selection.equals)
     order = "newest first" if sort == f"-{STARTED_AT}" else f"sorted by {sort}"
     if silent := silence(selection.engine, selection.window.to_unix_ns):
         click.echo(silent)
     click.echo(f"Requests received {text.span(selection.window)}")
     click.echo(f"{found.num_rows:,} of {total:,}, {order}")
-    if queries.simulated(selection.engine, selection.window):
+    if is_simulated(selection.engine, selection.window):
         click.echo("simulated data")
     click.echo()
     rows = [

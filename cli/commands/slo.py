@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,11 @@ from alerts.openslo.reader import OBJECTIVES, inspect, load
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.selectors import read_selector
 from analysis.access.visible_objectives import visible_objectives
+from analysis.database import open_to_read
+from analysis.slo_incidents import slo_incidents
 from analysis.slo_states import objective_status
 from analysis.staleness import silence_s
+from analysis.stored_data import stored_data
 from cli.checks import hung_engines, promtool
 from cli.commands.slo_notify import notify
 from cli.options import time_range
@@ -32,11 +34,7 @@ from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, state_url
 from cli.render import text
 from cli.render.notifications import as_json as notification_json
-from cli.render.notifications import of_incidents, print_undelivered
-from store.alerting.incidents import read_incidents
-from store.alerting.notifications import read_notifications
-from store.database import open_database
-from store.queries import newest_unix_ns
+from cli.render.notifications import print_undelivered
 from telemetry import durations, time_text
 from telemetry.incidents import IncidentRow
 
@@ -240,9 +238,9 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         objectives = _reading(load, paths).objectives
     except AlertsError as error:
         raise click.UsageError(str(error)) from error
-    engine = open_database(database, state_url(), create=False)
+    engine = open_to_read(database, state_url())
     click.get_current_context().call_on_close(engine.dispose)
-    newest = newest_unix_ns(engine)
+    newest = stored_data(engine).newest_unix_ns
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (silent_line := silence(engine, now if at is None else at_s * 10**9)):
         click.echo(f"{silent_line} The status below is from before the data stopped.\n")
@@ -261,16 +259,15 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         for found in (group.status for group in groups):
             each = found.objective
             paging |= found.severity == "page"
-            incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
-            notifications = of_incidents(read_notifications(engine, each.name), incidents)
+            alerted = slo_incidents(engine, each.name, at_s, INCIDENTS)
             if form == "json":
                 fields = {
                     **_as_json(found),
                     "blind": blind,
                     "newest_data": None if newest is None else newest / 1e9,
                     "no_data_for_s": silent,
-                    "incidents": [_incident(row) for row in incidents],
-                    "notifications": [notification_json(row) for row in notifications],
+                    "incidents": [_incident(row) for row in alerted.incidents],
+                    "notifications": [notification_json(row) for row in alerted.notifications],
                 }
                 click.echo(json.dumps(fields, allow_nan=False))
             else:
@@ -281,8 +278,8 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                 if blind is not None:
                     click.echo(f"  blind in the last hour: {REASONS[blind].why}")
                     click.echo(f"  to do: {REASONS[blind].remedy}\n")
-                _print_incidents(incidents)
-                print_undelivered(notifications)
+                _print_incidents(alerted.incidents)
+                print_undelivered(alerted.notifications)
             blind = None  # printed once, for all groups
     if paging:
         click.get_current_context().exit(1)
@@ -293,16 +290,6 @@ slo.add_command(notify)
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """The incidents that had alerted at `at_s`. An incident that ended after `at_s` is returned as
-    if it were still open."""
-    return [
-        row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
-        for row in rows
-        if row.fired_unix_s <= at_s
-    ]
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:

@@ -25,7 +25,7 @@ from cli.options.question import (
     silence,
 )
 from cli.render import text
-from store.rollups.names import OTHER
+from telemetry.labels import OTHER
 from telemetry.requests import Source
 
 SOURCE_NOTES = {

@@ -8,15 +8,16 @@ from typing import Any, TypeVar
 import click
 from sqlalchemy import Engine
 
+from analysis.database import open_to_read
+from analysis.requests import known_requests, scraped_servers
 from analysis.staleness import silence_s
+from analysis.stored_data import stored_data
 from cli.options import time_range
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, state_url, time_options
 from cli.render import text
-from store import queries
-from store.database import open_database
-from store.replicas.scraped_replicas import scraped_replicas
 from telemetry import time_text
+from telemetry.labels import REQUEST_LABELS, malformed_request_label
 from telemetry.requests import Outcome
 from telemetry.window import Window
 
@@ -61,7 +62,7 @@ def open_selection(
     end: str | None,
     where: Sequence[str],
     database: str | None,
-    labels: Sequence[str] = queries.REQUEST_LABELS,
+    labels: Sequence[str] = REQUEST_LABELS,
 ) -> Selection:
     """Open the database and parse the options. `--where` may name the labels in `labels`.
 
@@ -74,14 +75,14 @@ def open_selection(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     equals = equals_of(where, labels)
-    engine = open_database(database, state_url(), create=False)
+    engine = open_to_read(database, state_url())
     click.get_current_context().call_on_close(engine.dispose)
     return Selection(engine, window, equals)
 
 
 def equals_of(
     where: Sequence[str],
-    labels: Sequence[str] = queries.REQUEST_LABELS,
+    labels: Sequence[str] = REQUEST_LABELS,
     option: str = "--where",
 ) -> dict[str, str | None]:
     """Parse the conditions LABEL=VALUE. The value None selects requests without the label.
@@ -104,7 +105,7 @@ def equals_of(
             raise click.UsageError(
                 f"{option} {condition!r}: unknown outcome; allowed: {', '.join(Outcome)}"
             )
-        if value and (allowed := queries.malformed_request_label(label, value)) is not None:
+        if value and (allowed := malformed_request_label(label, value)) is not None:
             raise click.UsageError(f"{option} {condition!r}: {allowed}")
         equals[label] = value or None
     return equals
@@ -131,7 +132,7 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
     """A line about missing data, or None if data arrives or the range is in the past."""
     now = time.time_ns()
-    newest = queries.newest_unix_ns(engine)
+    newest = stored_data(engine).newest_unix_ns
     silent = silence_s(newest, to_unix_ns, now)
     if silent is None or newest is None:
         return None
@@ -147,8 +148,8 @@ def nothing_found(selection: Selection) -> str:
     if selection.equals:
         labels = ", ".join(f"{key}={value or ''}" for key, value in selection.equals.items())
         found += f" with {labels}"
-    newest = queries.newest_request_unix_ns(selection.engine)
-    scraped = scraped_replicas(selection.engine, selection.window)
+    newest = known_requests(selection.engine).newest_unix_ns
+    scraped = scraped_servers(selection.engine, selection.window)
     if scraped and not selection.equals:
         return (
             f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known only from"

@@ -8,15 +8,14 @@ from typing import Any, Final
 import click
 
 from analysis.compare.answer import MAX_READ as MAX_OF_SIDE
+from analysis.database import opened_to_read
+from analysis.requests import count_requests
+from analysis.stats import reads_rows
 from cli.options import time_range
 from cli.options.question import equals_of
 from cli.options.shared import state_url
 from cli.questions.declared import MAX_LINES
 from cli.questions.refusal import QuestionRefused
-from store.access.restricted import with_masked_rows
-from store.database import open_database
-from store.queries import request_count
-from store.rollups.tables import LABELS as ROLLED_LABELS
 from telemetry.window import Window
 
 MAX_READ: Final = 1_000_000
@@ -32,13 +31,10 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     windows = list(_windows(name, chosen))
     if not windows:
         return
-    engine = open_database(chosen.get("database"), state_url(), create=False)
-    # An explanation also reads requests that this reader may not see.
-    read = with_masked_rows(engine) if name == "explain" else engine
-    try:
-        numbers = [request_count(read, each) for each in windows]
-    finally:
-        engine.dispose()
+    with opened_to_read(chosen.get("database"), state_url()) as engine:
+        # An explanation also reads requests that this reader may not see.
+        hidden = name == "explain"
+        numbers = [count_requests(engine, each, with_hidden=hidden) for each in windows]
     # A comparison has a limit for each of its two sides.
     number, most = sum(numbers), MAX_READ
     place = 0
@@ -120,7 +116,7 @@ def _compared(chosen: Mapping[str, Any]) -> Iterator[Window]:
 def _reads_rows(chosen: Mapping[str, Any]) -> bool:
     labels = {each.strip() for each in chosen["by"].split(",") if each.strip()}
     labels |= set(equals_of(chosen["where"]))
-    return chosen["precision"] == "exact" or bool(labels - set(ROLLED_LABELS))
+    return reads_rows(labels, chosen["precision"])
 
 
 def _window(chosen: Mapping[str, Any]) -> Window:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
+from analysis.stored_data import stored_data
 from cli.render import text
-from store.queries import newest_unix_ns
 from telemetry import time_text
 from telemetry.billing_data import GAP_S
 from telemetry.percentages import percent
@@ -57,7 +57,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
 def nothing(engine: Engine, window: Window) -> str:
     """Why there is no bill, and what to do."""
     found = f"No engine reported {text.span(window)}, so there is no bill."
-    newest = newest_unix_ns(engine)
+    newest = stored_data(engine).newest_unix_ns
     if newest is None:
         return f"{found} Nothing has been received yet: connect a server with tailspan up."
     return (

@@ -5,12 +5,12 @@ from typing import Final
 
 from analysis.cause_sentences import NAMES
 from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
+from analysis.joined.requests import TRUNCATED
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric
-from store.joined.read import MAX_ROWS
 from telemetry import time_text
 from telemetry.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 
@@ -47,7 +47,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
         f" {text.count(found.baseline_requests)} in the baseline."
     )
     if found.truncated:
-        yield f"Only the newest {text.count(MAX_ROWS)} rows of a range were joined."
+        yield TRUNCATED
     if found.growth is not None:
         yield from _growth(found.growth, name)
     for pool in found.pools:

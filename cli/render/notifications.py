@@ -1,6 +1,6 @@
 """The notifications of incidents, for `tailspan slo status`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -8,21 +8,12 @@ import click
 from alerts.notify.message import Transition
 from cli.render import text
 from telemetry import time_text
-from telemetry.incidents import IncidentRow
 from telemetry.notifications import Delivery, Notification
 
 WIDEST_PROBLEM: Final = 100
 _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}
 _UPDATE: Final = "the update"
 """A message with the likely cause. It is sent after the message about the start of the incident."""
-
-
-def of_incidents(
-    rows: Sequence[Notification], incidents: Collection[IncidentRow]
-) -> list[Notification]:
-    """The notifications of these incidents."""
-    shown = {(each.severity, each.fired_unix_s) for each in incidents}
-    return [row for row in rows if (row.severity, row.fired_unix_s) in shown]
 
 
 def as_json(row: Notification) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from sqlalchemy import Engine
 
 from analysis.outside.answer import NEVER_MATCHED, PHASES, EndpointResults, Latency, OutsideAnswer
+from analysis.outside.outside import newest_probe
 from cli.render import text
-from store.probes import newest_probe_unix_ns
 from telemetry.printable import printable
 from telemetry.time_text import length, moment
 from telemetry.window import Window
@@ -112,7 +112,7 @@ def _troubles(name: str, place: EndpointResults) -> Iterator[str]:
 
 def nothing(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> str:
     """Why there is no probe, and what to try."""
-    newest = newest_probe_unix_ns(engine, equals)
+    newest = newest_probe(engine, equals)
     if newest is None and equals:
         return NEVER_MATCHED
     found = f"No probes due {text.span(window)}"

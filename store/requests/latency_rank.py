@@ -1,26 +1,18 @@
 """Count how many comparable requests were faster, and how many slower, than a request."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import ColumnElement, Engine, and_, case, func, or_, select
 
 from store.connections import reading
 from store.queries import conditions_of, requests_in
 from store.schema import REQUESTS
+from telemetry.latency_rank import LatencyRank
 from telemetry.requests import Outcome
 from telemetry.window import Window
 
 LATENCIES: Final = ("ttft_s", "e2e_s")
-
-
-class LatencyRank(NamedTuple):
-    """The numbers of compared, faster and slower requests. The compared requests include the
-    request itself."""
-
-    number: int
-    quicker: int
-    slower: int
 
 
 def latency_ranks(

@@ -19,6 +19,7 @@ from store.connections import reading
 from store.queries import request_schema
 from store.requests.best_source import same_request
 from store.schema import REQUESTS
+from telemetry.labels import MAX_ID_CHARS
 from telemetry.requests import Source
 
 COLUMNS: Final = (
@@ -27,8 +28,6 @@ COLUMNS: Final = (
 )
 
 MAX_MATCHES: Final = 50
-MAX_ID_CHARS: Final = 300
-"""Maximum length of the ids that servers create."""
 
 FIRST_NS: Final = 3600 * 10**9
 RANGE_FACTOR: Final = 4

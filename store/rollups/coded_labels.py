@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from store.rollups.names import OTHER, OWNED, Occurrence
+from store.rollups.names import OWNED, Occurrence
 from store.rollups.tables import LABELS
+from telemetry.labels import OTHER
 from telemetry.sketches import IntArray
 
 LabelSet = tuple[str | None, ...]

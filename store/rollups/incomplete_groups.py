@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from store.rollups.coded_labels import LabelSet
-from store.rollups.names import OTHER
+from telemetry.labels import OTHER
 
 
 @dataclass(frozen=True, slots=True)

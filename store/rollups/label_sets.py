@@ -22,11 +22,11 @@ from store.rollups.names import (
     EXPORTED_TENANT,
     EXPORTED_TENANTS,
     LIMITS,
-    OTHER,
     OWNED,
     LabelValues,
 )
 from store.rollups.tables import GROUPINGS, LABELS, NAMED
+from telemetry.labels import OTHER
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000

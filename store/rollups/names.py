@@ -18,7 +18,6 @@ import numpy as np
 from store.rollups.fair_share import fair_share
 from store.rollups.tables import HOUR_S, MINUTE_S
 
-OTHER: Final = "_other"
 ALIVE_S: Final = 86_400
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}

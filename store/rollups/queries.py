@@ -40,11 +40,11 @@ from store.rollups.incomplete_groups import (
 )
 from store.rollups.label_storage import known_values, lack_names, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
-from store.rollups.names import OTHER
 from store.rollups.plan import RollupPlan, neighbours, plan
 from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.access import Access
+from telemetry.labels import OTHER
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
 from telemetry.window import Window

@@ -10,7 +10,7 @@ from store.retention import delete_older
 from store.rollups import request_rollups
 from store.rollups.bucket_builder import build_marked
 from store.rollups.label_sets import LabelSets
-from store.rollups.names import OTHER
+from telemetry.labels import OTHER
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
 from telemetry.window import Window
 from tests.cli.output import objects

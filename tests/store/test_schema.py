@@ -2,7 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from store.schema import fields_of, labels_of
+from store.schema import fields_of
+from telemetry.labels import labels_of
 from telemetry.requests import RequestTimeline
 
 

@@ -36,10 +36,11 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from analysis.compare.question import SIDES, SPLITS
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
-from store.requests.lookup import MAX_ID_CHARS as LONGEST_ID
 from telemetry.durations import parse_ns
+from telemetry.labels import MAX_ID_CHARS as LONGEST_ID
 from telemetry.requests import Outcome
 from telemetry.window import Window
 from ui.frame.pages import BY_KEY, FIRST
@@ -62,7 +63,6 @@ from ui.kit import instants
 from ui.kit.instants import instant_unix_ns, seconds_text
 from ui.kit.replica_measures import FIRST_MEASURE, MEASURES
 from ui.kit.request_key import RequestKey
-from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}

@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.label_values import label_values
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.database_urls import default_url
 from telemetry.store_errors import DatabaseMissing, NotAllowed, StoreError
 from telemetry.window import Window
@@ -34,10 +36,9 @@ from ui.frame.pages import BY_KEY, ExplorerPage
 from ui.frame.read_cache import opened, shared
 from ui.frame.reader import readers_engine
 from ui.frame.view import View
-from ui.kit import picture, store_reads, wording
+from ui.kit import picture, wording
 from ui.kit.sections import CAPTION, paragraph
-from ui.kit.store_reads import Unreadable
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import Unreadable, store_errors
 from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -175,7 +176,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     The address does not change. A changed address would require the reader to press Back twice.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
-    with st.spinner("Reading …"), store_reads.store_errors():
+    with st.spinner("Reading …"), store_errors():
         found = incident_links.find(engine, context.view, context.objectives.visible, now_unix_ns)
         page = BY_KEY[found.view.page]
         shown = replace(context, page=page, view=found.view)
@@ -191,9 +192,12 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
-    return shared(
-        engine, ("values", label, whole), lambda: store_reads.values(engine, whole, label)
-    )
+
+    def read() -> list[str]:
+        with store_errors():
+            return label_values(engine, whole, label)
+
+    return shared(engine, ("values", label, whole), read)
 
 
 def _zone() -> tzinfo:

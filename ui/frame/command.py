@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.slo_states import instant_s
 from telemetry.window import Window
 from ui.frame.view import DECIDERS, View
 from ui.kit.request_key import RequestKey
-from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.staleness import STALE_S, silence_s
 from telemetry.window import Window
 from ui.frame.objectives import Objectives
@@ -15,8 +16,7 @@ from ui.frame.pages import ExplorerPage
 from ui.frame.read_cache import catching_up, shared
 from ui.frame.view import View
 from ui.kit import charts, colours
-from ui.kit.store_reads import store_errors
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import store_errors
 
 Read = TypeVar("Read")
 

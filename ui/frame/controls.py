@@ -8,6 +8,7 @@ from typing import Any, Final
 import streamlit as st
 
 from analysis.compare.question import SPLITS
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from telemetry.window import Window
@@ -26,7 +27,6 @@ from ui.frame.view import (
 )
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
-from ui.kit.time_bins import SECOND_NS
 
 CUSTOM: Final = "custom"
 BEFORE: Final = "vs. the previous range"

@@ -16,18 +16,18 @@ from alerts.explorer_links import PROBE_FILTERS, required
 from alerts.objectives import GoodProbes, Objective
 from analysis.incident import (
     MIN_EXPLAINED_S,
+    find_incident,
     incident_at,
     leading_incident,
     read_questions,
     split_incident_name,
 )
 from analysis.incident_answer import stored_answer
-from store.alerting.incidents import read_incidents
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame.view import View
 from ui.kit.instants import instant_unix_ns
-from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 
@@ -55,7 +55,7 @@ def find(
     if objective is None or not whole:
         known = ", ".join(each.name for each in objectives) or "none"
         return _without_incident(view, f"allowed: SLO or SLO@TIME, with one of these SLOs: {known}")
-    row = incident_at(read_incidents(engine, name), at_s)
+    row, _ = find_incident(engine, name, at_s)
     if row is None:
         return _without_incident(view, f"SLO {name} has no such incident")
     if isinstance(objective.indicator, GoodProbes):

@@ -6,13 +6,15 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.over_time.time_bins import SECOND_NS
+from analysis.requests import newest_match
 from telemetry.otlp_urls import GRPC_KEY, otlp_url
 from ui.frame import navigation
 from ui.frame.context import Context
 from ui.frame.view import View
-from ui.kit import store_reads, wording
+from ui.kit import wording
 from ui.kit.sections import paragraph
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import store_errors
 
 CONNECT: Final = """\
 pip install ./instrumentation   # in Tailspan's source folder
@@ -44,7 +46,8 @@ def nothing_in_view(context: Context) -> None:
     """Explain that the store has no data for this range and these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
-    newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
+    with store_errors():
+        newest_match_unix_ns = newest_match(context.engine, equals)
     came = (
         f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
         f"{wording.clock(window.to_unix_ns, zone, date=True)}"

@@ -11,10 +11,8 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.explain import EVIDENCE_COLUMNS
-from store.access.restricted import access_of, cache_key, with_masked_rows
-from store.columns.evidence import EvidenceCache
-from store.database import open_database
+from analysis.cached_evidence import CachedEvidence
+from analysis.database import cache_key, is_restricted, open_to_read
 
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
@@ -62,33 +60,31 @@ def opened(url: str) -> Engine:
     """The open database, which all viewers share.
 
     Raises:
-        StoreError: `open_database` failed.
+        StoreError: the database cannot be read.
     """
-    return open_database(url, create=False)
+    return open_to_read(url)
 
 
-def cached_evidence(engine: Engine) -> EvidenceCache:
+def cached_evidence(engine: Engine) -> CachedEvidence:
     """The requests from which latency increases are explained.
 
-    Viewers with the same rights share the cache. Requests that the viewers are not allowed to see
-    are in the cache without their names.
+    Viewers with the same rights share the cache.
     """
-    whole = with_masked_rows(engine)
-    kept = _evidence if access_of(engine) is None else _restricted_evidence
-    found: EvidenceCache = kept(cache_key(whole), whole)
+    kept = _restricted_evidence if is_restricted(engine) else _evidence
+    found: CachedEvidence = kept(cache_key(engine), engine)
     return found
 
 
 @st.cache_resource(show_spinner=False)
-def _evidence(url: str, _engine: Engine) -> EvidenceCache:
+def _evidence(url: str, _engine: Engine) -> CachedEvidence:
     del url
-    return EvidenceCache(_engine, EVIDENCE_COLUMNS)
+    return CachedEvidence(_engine)
 
 
 @st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
-def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
+def _restricted_evidence(key: str, _engine: Engine) -> CachedEvidence:
     del key
-    return EvidenceCache(_engine, EVIDENCE_COLUMNS)
+    return CachedEvidence(_engine)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 import streamlit as st
 
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.window import Window
 from ui.frame import navigation
 from ui.frame.context import Context
@@ -16,7 +17,6 @@ from ui.frame.navigation import choice
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.sections import chart
-from ui.kit.time_bins import SECOND_NS
 
 HELP: Final = "Drag over a range to zoom in, explain it, make it the baseline or list its requests."
 SHORTEST_S: Final = 5.0

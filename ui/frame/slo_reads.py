@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from alerts.evaluation.counting import EVALUATION_S
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.slo_states import SloState, instant_s, slo_states
 from ui.frame.context import Context
 from ui.frame.read_cache import shared
-from ui.kit.store_reads import store_errors
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import store_errors
 
 
 class SloReads(NamedTuple):

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from analysis.budget.budget_file import PRESETS
+from analysis.over_time.time_bins import SECOND_NS
+from analysis.range_costs import DIMENSIONS
 from telemetry.durations import parse_ns
 from telemetry.window import Window
 from ui.frame.pages import FIRST
 from ui.kit.replica_measures import FIRST_MEASURE
 from ui.kit.request_key import RequestKey
-from ui.kit.time_bins import SECOND_NS
 
 RANGES_S: Final = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400}
 DEFAULT_RANGE: Final = "15m"
@@ -36,7 +37,7 @@ DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
 OWN_BUDGET: Final = "file"
 BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
-PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
+PAYERS: Final = DIMENSIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from analysis.over_time.columns import FloatArray, IntArray
+from analysis.over_time.percentiles import Percentiles
+from analysis.over_time.time_bins import Bins
 from telemetry.window import Window
 from ui.kit import colours, wording
-from ui.kit.columns import FloatArray, IntArray
-from ui.kit.percentiles import Percentiles
-from ui.kit.time_bins import Bins
 
 CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],

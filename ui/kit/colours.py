@@ -15,9 +15,7 @@ from telemetry.phase_colours import PREEMPTED as PREEMPTED
 from telemetry.phase_colours import PREFILL as PREFILL
 from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
-
-UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""The colour of time that no phase explains."""
+from telemetry.phase_colours import UNACCOUNTED as UNACCOUNTED
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pyarrow as pa
 
+from analysis.over_time.columns import texts
 from telemetry.requests import Source
 from ui.kit import wording
-from ui.kit.columns import texts
 
 SOURCE_NOTES = {
     Source.NATIVE: (

@@ -5,9 +5,9 @@ A joined request combines the data of all engines that served one user request.
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
 from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
+from analysis.joined.requests import TRUNCATED
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from diagnosis.explanation import ExplanationVerdict
-from store.joined.read import MAX_ROWS
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS
 from ui.kit.tables import table
@@ -21,10 +21,7 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"
     if joined.truncated:
-        text += (
-            f"<p class='note'>Only the newest {wording.count(MAX_ROWS)} rows of a range were"
-            " joined.</p>"
-        )
+        text += f"<p class='note'>{TRUNCATED}</p>"
     if joined.growth is not None:
         text += _growth(joined.growth, latency)
     return text + "".join(map(_pool, joined.pools))

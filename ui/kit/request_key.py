@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.over_time.time_bins import SECOND_NS
 from ui.kit.instants import LATEST_UNIX_S
-from ui.kit.time_bins import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from analysis.over_time.columns import floats, highest, instants
+from analysis.over_time.phases import LAYERS, Matrix
+from analysis.over_time.rolled import ROWS
 from ui.kit import wording
-from ui.kit.columns import floats, highest, instants
-from ui.kit.phases import LAYERS, Matrix
 from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES, TERMS
 
-ROWS: Final = 25
 DAY_S: Final = 86_400
 _CONTENT: Final = "first_content_s"
 

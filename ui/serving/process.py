@@ -159,7 +159,7 @@ def read_ahead(now_unix_ns: int) -> None:
     kept = cached_evidence(opened(default_url()))
     for back in range(HOURS):
         end_ns = now_unix_ns - back * HOUR_NS
-        kept.read(Window(end_ns - HOUR_NS, end_ns), {})
+        kept.read_ahead(Window(end_ns - HOUR_NS, end_ns))
         if kept.requests >= ENOUGH_ROWS:
             return
 

@@ -3,7 +3,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from store.requests.latency_rank import LatencyRank, latency_ranks
+from store.requests.latency_rank import latency_ranks
+from telemetry.latency_rank import LatencyRank
 from telemetry.requests import Outcome, RequestTimeline
 from telemetry.window import Window
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from store.requests.lookup import MAX_ID_CHARS, MAX_MATCHES, find_requests
+from store.requests.lookup import MAX_MATCHES, find_requests
+from telemetry.labels import MAX_ID_CHARS
 from telemetry.requests import RequestTimeline, Source
 from tests.store.conftest import put
 

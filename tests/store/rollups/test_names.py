@@ -24,7 +24,7 @@ from store.rollups.incomplete_groups import IncompleteGroups
 from store.rollups.label_sets import LabelSets
 from store.rollups.label_storage import label_sets_since, load_names
 from store.rollups.marks import begin
-from store.rollups.names import LIMITS, OTHER, OWNED, LabelValues, Occurrence
+from store.rollups.names import LIMITS, OWNED, LabelValues, Occurrence
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.tables import (
@@ -39,6 +39,7 @@ from store.rollups.tables import (
     ROLLUPS,
 )
 from telemetry.access import Access, Grant
+from telemetry.labels import OTHER
 from telemetry.requests import RequestTimeline
 from telemetry.sketches import IntArray
 from telemetry.window import Window

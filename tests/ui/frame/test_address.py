@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.compare.question import SPLITS
-from store.requests.lookup import MAX_ID_CHARS
+from analysis.over_time.time_bins import SECOND_NS
+from telemetry.labels import MAX_ID_CHARS
 from telemetry.window import Window
 from ui.frame import address
 from ui.frame.pages import BY_KEY
@@ -24,7 +25,6 @@ from ui.frame.view import (
 )
 from ui.kit.replica_measures import MEASURES
 from ui.kit.request_key import RequestKey
-from ui.kit.time_bins import SECOND_NS
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)

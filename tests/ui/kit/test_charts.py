@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.over_time import engine_gauges as engines
+from analysis.over_time import percentiles, phases, time_bins
+from analysis.over_time.columns import floats, instants
 from store.database import open_database
 from store.queries import request_table
 from telemetry.window import Window
 from tests.ui.conftest import make_fleet
-from ui.kit import charts, colours, percentiles, phases, time_bins
-from ui.kit.columns import floats, instants
+from ui.kit import charts, colours
 from ui.views.requests import charts as request_charts
-from ui.views.requests import engines
 
 START = 1_763_600_000 * 10**9
 HOUR = Window(START, START + 3600 * 10**9)

@@ -3,8 +3,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from analysis.over_time.phases import LAYERS
 from ui.kit import colours
-from ui.kit.phases import LAYERS
 
 WHITE, DARK = "#ffffff", "#171614"
 NAMED = {layer.key: layer.colour for layer in LAYERS if layer.colour.startswith("#")}

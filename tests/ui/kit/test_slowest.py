@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ui.kit import phases, slowest, slowest_table
+from analysis.over_time import phases
+from analysis.over_time.rolled import ROWS
+from ui.kit import slowest, slowest_table
 from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES
 
@@ -22,7 +24,7 @@ def test_the_slowest_requests_are_first(
 ) -> None:
     rows = [one_request(i, ttft_s=None if i % 3 == 0 else i / 100) for i in range(90)]
     found = shown(request_rows(rows))
-    assert len(found) == slowest.ROWS
+    assert len(found) == ROWS
     assert found[0]["id"] == "chatcmpl-00000059"
     assert [row["ttft_s"] for row in found[:3]] == ["890 ms", "880 ms", "860 ms"]
 

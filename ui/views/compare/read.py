@@ -9,10 +9,9 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.compare.answer import CompareAnswer, answer_compare
 from analysis.compare.question import CompareError, CompareQuestion, CompareSide
-from store.queries import newest_unix_ns
+from analysis.stored_data import stored_data
 from telemetry.window import Window
 from ui.frame.view import View
-from ui.kit.store_reads import is_simulated
 
 NOT_CHOSEN: Final = "Choose two values above"
 
@@ -53,7 +52,7 @@ def read_compare(
     `metric` is a latency such as ttft. `quantile` is p50, p95 or p99.
     """
     if sides is None:
-        return CompareData(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
+        return CompareData(None, NOT_CHOSEN, *stored_data(engine))
     before, after = sides
     answer, problem = None, None
     try:
@@ -64,5 +63,4 @@ def read_compare(
         answer = answer_compare(engine, question, replay)
     except CompareError as error:
         problem = str(error)
-    simulated = any(is_simulated(engine, each.window) for each in (before, after))
-    return CompareData(answer, problem, newest_unix_ns(engine), simulated)
+    return CompareData(answer, problem, *stored_data(engine, before.window, after.window))

@@ -9,13 +9,13 @@ from typing import Final
 import plotly.graph_objects as go
 
 from analysis.cost import usd_per_hour
+from analysis.range_costs import CostStep
 from cost.bill import Bill
 from cost.bill_lines import BillLine
 from cost.groups import BillGroup, groups_of
 from cost.managed import BreakEven, ManagedCost
 from telemetry.window import Window
 from ui.kit import charts, colours, wording
-from ui.views.cost.read import CostStep
 
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)

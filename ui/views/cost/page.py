@@ -10,6 +10,8 @@ import streamlit as st
 
 from analysis.caches import CachesAnswer
 from analysis.cost import managed_usd_by
+from analysis.range_costs import RangeCosts, read_spending
+from analysis.stored_data import stored_data
 from cost.bill_lines import BillLine
 from cost.engine_costs import of_replicas_with_several_engines
 from cost.errors import PriceError
@@ -17,7 +19,6 @@ from cost.groups import groups_of
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from roofline.peakfile import peaks_in_force
-from store.queries import newest_unix_ns
 from ui.frame import controls, no_data, selection
 from ui.frame.context import CannotShow, Context
 from ui.frame.view import PAYERS
@@ -26,7 +27,6 @@ from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart, paragraph
 from ui.kit.terms import TERMS
 from ui.views.cost import caches, charts, words
-from ui.views.cost.read import RangeCosts, read_spending
 
 BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
@@ -88,7 +88,7 @@ def read(context: Context) -> CostData:
                 peaks_in_force(os.environ),
             ),
             caches.read(engine, context.window, context.view.equals, prices),
-            newest_unix_ns(engine),
+            stored_data(engine).newest_unix_ns,
         )
 
     return context.shared(found, repr(prices), context.objectives.key)

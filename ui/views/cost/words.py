@@ -7,6 +7,7 @@ from typing import Final
 
 from analysis.cost import usd_per_hour
 from analysis.cost_sides import Sides
+from analysis.range_costs import RangeCosts
 from cost.bill import Bill, Unpriced
 from cost.bill_lines import BillLine
 from cost.energy import Energy
@@ -20,7 +21,6 @@ from ui.frame.view import View
 from ui.kit import colours, wording
 from ui.kit.tables import table
 from ui.kit.terms import term
-from ui.views.cost.read import RangeCosts
 
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5

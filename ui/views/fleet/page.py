@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from store.queries import request_count
+from analysis.requests import count_requests
 from ui.frame import controls, no_data, selection
 from ui.frame.address import link
 from ui.frame.context import Context
@@ -54,7 +54,7 @@ def show(context: Context, found: FleetData) -> None:
 
 
 def _no_replica(context: Context, found: FleetData) -> None:
-    if requests := request_count(context.engine, found.window):
+    if requests := count_requests(context.engine, found.window):
         st.html(
             "<p class='headline'>No engine reported its state in this range, although"
             f" {wording.counted(requests, 'request')} arrived.</p>"

@@ -10,24 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from analysis.starts import LABELS, StartsQuestion, answer_starts
+from analysis.fleet import FleetQuestion, FleetState, answer_fleet
+from analysis.over_time.columns import FloatArray, IntArray, instants
+from analysis.over_time.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 from diagnosis.inputs.arrow import requests_of, samples_of
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
 from roofline.peakfile import peaks_in_force
-from store.alerting.incidents import read_overlapping
-from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
-from store.queries import SAMPLE_LABELS, newest_unix_ns
-from store.replicas.cold_starts import all_starts_between
-from store.replicas.engine_starts import in_force, starts_between
-from store.retention import KEEP_ROWS_NS
 from telemetry.incidents import IncidentRow
 from telemetry.requests import Source
-from telemetry.starts import EngineStart
 from telemetry.window import Window
-from ui.kit.columns import FloatArray, IntArray, instants
-from ui.kit.store_reads import is_simulated, store_errors
-from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
+from ui.kit.unreadable import store_errors
 from ui.views.fleet import configs as fleet_configs
 from ui.views.fleet import grid, roofline
 from ui.views.fleet.configs import ConfigGroup
@@ -68,76 +61,49 @@ class FleetData:
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> FleetData:
     """Read a range of samples, requests and starts."""
-    of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
-    of_gpu = {label: value for label, value in equals.items() if label == "replica"}
+    question = FleetQuestion(window, equals, ENGINE_COLUMNS, GPU_COLUMNS, REQUEST_COLUMNS, FIRST_OF)
     with store_errors():
-        samples = engine_samples(engine, window, ENGINE_COLUMNS, of_engine)
-        gpus = gpu_samples(engine, window, GPU_COLUMNS, of_gpu)
-        traffic = requests(engine, window, REQUEST_COLUMNS, equals)
-        starts = (
-            in_force(engine, window.from_unix_ns),
-            starts_between(engine, window.from_unix_ns, window.to_unix_ns),
-            in_force(engine, window.to_unix_ns),
-        )
-        brought_up = _starts(engine, window, equals)
-        newest = newest_unix_ns(engine)
-        pretended = is_simulated(engine, window)
-        incidents = read_overlapping(
-            engine, window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
-        )
-    names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
-    configs = fleet_configs.groups(starts[2], names)
-    request_rows, without_samples = _of_replicas(traffic.table, names)
+        found = answer_fleet(engine, question)
+    names = sorted(str(name) for name in found.samples["replica"].unique().to_pylist())
+    configs = fleet_configs.groups(found.at_end, names)
+    request_rows, without_samples = _of_replicas(found.requests, names)
     return FleetData(
         window,
-        _fleet(window, names, samples, gpus.table, request_rows, starts, configs),
+        _fleet(window, names, found, request_rows, configs),
         configs,
-        samples.every_s if samples.one_in > 1 else None,
-        traffic.one_in,
-        newest,
-        pretended,
-        _scraped(samples.table),
+        found.samples_every_s,
+        found.requests_one_in,
+        *found.stored,
+        _scraped(found.samples),
         without_samples,
-        gpus.table.num_rows > 0,
-        roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
-        brought_up,
-        [label for label in equals if label not in of_engine],
-        incidents[-1] if incidents else None,
+        found.gpus.num_rows > 0,
+        roofline.bounds(found.samples, found.gpus, found.at_end, peaks_in_force(os.environ)),
+        Starts(shown_starts(found.known_starts, window.from_unix_ns), found.newest_starts),
+        found.ignored_labels,
+        found.incident,
     )
-
-
-def _starts(engine: Engine, window: Window, equals: Mapping[str, str]) -> Starts:
-    since = max(window.to_unix_ns - KEEP_ROWS_NS, 0)
-    of_start = {label: value for label, value in equals.items() if label in LABELS}
-    of_place = {label: value for label, value in of_start.items() if label != "model"}
-    known = all_starts_between(engine, since, window.to_unix_ns, of_place)
-    if (model := equals.get("model")) is not None:
-        known = [each for each in known if each.model in (model, None)]  # unknown if it failed
-    newest = answer_starts(engine, StartsQuestion(window, of_start, FIRST_OF)).starts
-    return Starts(shown_starts(known, window.from_unix_ns), newest)
 
 
 def _fleet(
     window: Window,
     names: Sequence[str],
-    samples: Downsampled,
-    gpus: pa.Table,
+    state: FleetState,
     request_rows: pa.Table,
-    starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
     configs: Sequence[ConfigGroup],
 ) -> FleetReplicas:
-    bins = _bins(window, samples)
-    at = _at(samples.table)
+    samples, gpus = state.samples, state.gpus
+    bins = _bins(window, state.samples_every_s)
+    at = _at(samples)
     over_time = {
-        **grid.engine_grids(samples.table, names, bins.index(at), bins.count),
+        **grid.engine_grids(samples, names, bins.index(at), bins.count),
         **grid.gpu_grids(gpus, names, bins.index(_at(gpus)), bins.count),
     }
     whole = {
-        **grid.engine_grids(samples.table, names, np.zeros_like(at), 1),
+        **grid.engine_grids(samples, names, np.zeros_like(at), 1),
         **grid.gpu_grids(gpus, names, np.zeros(gpus.num_rows, dtype=np.int64), 1),
     }
     found, servers = with_server_labels(
-        requests_of(request_rows), Servers(engines=samples_of(samples.table))
+        requests_of(request_rows), Servers(engines=samples_of(samples))
     )
     labels = found.label("replica")
     # The first byte of a non-streamed response is also its last byte, so it is no TTFT.
@@ -149,7 +115,7 @@ def _fleet(
         whole,
         traffic_of(labels, ttft_s),
         imbalance_of(found.server, ttft_s),
-        _facts(window, names, samples.table, gpus, starts, configs),
+        _facts(window, names, state, configs),
         servers.divided,
     )
 
@@ -161,9 +127,9 @@ def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
     return rows.filter(pc.is_in(replicas, pa.array(names, pa.string()))), len(others)
 
 
-def _bins(window: Window, samples: Downsampled) -> Bins:
+def _bins(window: Window, samples_every_s: int | None) -> Bins:
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
-    min_s = max(1, samples.every_s if samples.one_in > 1 else 1)
+    min_s = max(1, samples_every_s or 1)
     width_s = next(
         (each for each in WIDTHS_S if length_s / each <= MAX_BINS and each >= min_s),
         WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MAX_BINS)),
@@ -183,29 +149,28 @@ def _at(table: pa.Table) -> IntArray:
 def _facts(
     window: Window,
     names: Sequence[str],
-    samples: pa.Table,
-    gpus: pa.Table,
-    starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
+    state: FleetState,
     configs: Sequence[ConfigGroup],
 ) -> dict[str, ReplicaFacts]:
+    samples = state.samples
     if not samples.num_rows:
         return {}
-    before, between, _ = starts
     replicas = samples_of(samples).replica
     at, began = _at(samples), instants(samples, "started_unix_ns")
     newest = int(at.max())
     differing_arguments = fleet_configs.differing_arguments(configs)
-    held_back = _held_back(gpus)
+    held_back = _held_back(state.gpus)
     last: dict[str, int] = {}
     begun: dict[str, set[int]] = {name: set() for name in names}
     for code, name in enumerate(replicas.values):
         mine = replicas.codes == code
         last[name] = int(at[mine].max())
         begun[name].update(np.unique(began[mine]).tolist())
-    for start in between:
+    for start in state.between:
         if start.replica in begun:
             begun[start.replica].add(start.at_unix_ns)
-    anew = fleet_configs.restarts(begun, {each.replica for each in before}, window.from_unix_ns)
+    before = {each.replica for each in state.before}
+    anew = fleet_configs.restarts(begun, before, window.from_unix_ns)
     return {
         name: ReplicaFacts(
             silent_s=(newest - last[name]) / SECOND_NS,

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from analysis.over_time.time_bins import Bins
 from diagnosis.explain import MIN_GROWTH_RATIO
 from diagnosis.explanation import RiskRatio
 from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests
@@ -14,7 +15,6 @@ from diagnosis.inputs.servers import EngineName
 from diagnosis.latency.risk_ratios import risk_ratios
 from telemetry.quantiles import quantile, rank_interval
 from ui.kit import wording
-from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05

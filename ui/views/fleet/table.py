@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import streamlit as st
 
+from analysis.over_time.columns import FloatArray
 from ui.kit import wording
-from ui.kit.columns import FloatArray
 from ui.kit.replica_measures import MEASURES, Measure
 from ui.kit.terms import TERMS
 from ui.views.fleet.replicas import FleetReplicas, ReplicaRow

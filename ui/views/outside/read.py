@@ -7,8 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from analysis.outside.answer import OutsideAnswer, OutsideQuestion
-from analysis.outside.outside import answer_outside
-from store.probes import newest_probe_unix_ns, probe_label_values
+from analysis.outside.outside import answer_outside, newest_probe, probe_values
 from telemetry.window import Window
 
 MAX_OPTIONS: Final = 500
@@ -36,8 +35,8 @@ def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None
     return OutsideData(
         answer,
         {
-            label: probe_label_values(engine, window, label)[:MAX_OPTIONS]
+            label: probe_values(engine, window, label)[:MAX_OPTIONS]
             for label in ("region", "endpoint")
         },
-        None if answer.endpoints else newest_probe_unix_ns(engine, equals),
+        None if answer.endpoints else newest_probe(engine, equals),
     )

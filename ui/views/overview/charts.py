@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from analysis.over_time.columns import FloatArray
+from analysis.over_time.trends import USUAL, Trend
 from telemetry.requests import Outcome
 from telemetry.window import Window
 from ui.kit import charts, colours, wording
-from ui.kit.columns import FloatArray
-from ui.views.overview.trends import USUAL, Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")

@@ -6,7 +6,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import progress
+from analysis.replica_checks import replica_progress
 from telemetry.hung_replicas import HungReplica
 from ui.kit import wording
 
@@ -15,7 +15,7 @@ MAX_LISTED: Final = 5
 
 def show(engine: Engine, now_unix_ns: int) -> None:
     """Show the notice if a replica hangs now, whatever range is selected."""
-    hung = progress(engine, now_unix_ns).hung
+    hung = replica_progress(engine, now_unix_ns).hung
     if hung:
         st.html(f"<p class='headline answer bad'>{sentence(hung)}</p>")
 

@@ -12,25 +12,26 @@ from sqlalchemy import Engine
 from alerts.burnrate import EventCounts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
+from analysis.hourly_cost import HourlyCost, hourly_cost
+from analysis.judged_requests import judged, judged_window, narrowed
+from analysis.over_time import trends
+from analysis.over_time.time_bins import SECOND_NS
+from analysis.over_time.trends import Trend
 from analysis.slo_states import SloState, burning_since_ns, most_urgent
+from analysis.stored_data import stored_data
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
-from store.queries import newest_unix_ns
 from telemetry.window import Window
 from ui.frame import no_data, selection
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds
 from ui.frame.slo_reads import read_slos
 from ui.kit import cause_words, slo_cards, wording
-from ui.kit.judged_requests import judged, judged_window, narrowed
 from ui.kit.sections import chapter, paragraph
 from ui.kit.terms import LATENCY_NAMES, TERMS
-from ui.kit.time_bins import SECOND_NS
-from ui.views.overview import charts, deploys, hung_engines, incidents, trends, words
+from ui.views.overview import charts, deploys, hung_engines, incidents, words
 from ui.views.overview.cause import CurrentCause, current_cause
-from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
-from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
     "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: the usual range, which"
@@ -80,7 +81,7 @@ def read(context: Context) -> OverviewData:
             states,
             trend,
             trends.before(engine, trend, equals, baseline, quiet_until_ns),
-            newest_unix_ns(engine),
+            stored_data(engine).newest_unix_ns,
             hourly_cost(engine, window, equals, prices),
             _filtered(engine, objectives, window, equals) if equals else (),
             current_cause(engine, states),

@@ -9,7 +9,9 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import EventCounts, WindowPair
 from alerts.objectives import Objective
+from analysis.hourly_cost import HourlyCost
 from analysis.incident_answer import StoredAnswer
+from analysis.over_time.trends import DAY_NS, Trend
 from analysis.slo_states import SloState
 from telemetry import durations
 from ui.frame.address import link
@@ -17,8 +19,6 @@ from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.slo_cards import STATE_TEXTS
 from ui.kit.terms import term
-from ui.views.overview.hourly_cost import HourlyCost
-from ui.views.overview.trends import DAY_NS, Trend
 
 MAX_NAMED: Final = 3
 MIN_REQUESTS: Final = 30

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from analysis.over_time.columns import FloatArray
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from ui.kit import wording
-from ui.kit.columns import FloatArray
 
 ENGINE_COLUMNS: Final = (
     *("replica", "engine", "process", "started_unix_ns", "at_unix_ns"),

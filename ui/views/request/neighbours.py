@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from analysis.over_time.columns import FloatArray, floats, instants
 from diagnosis.one_request.account import LatencyAccount
 from ui.kit import wording
-from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24

@@ -12,7 +12,8 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.requests.lookup import MAX_MATCHES
+from analysis.one_request import MAX_MATCHES
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.store_errors import StoreError
 from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted, request_link
@@ -23,9 +24,8 @@ from ui.kit import joined_tables, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.request_key import RequestKey
 from ui.kit.sections import chapter, chart, paragraph
-from ui.kit.store_reads import Unreadable
 from ui.kit.tables import table
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import Unreadable
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.facts import facts

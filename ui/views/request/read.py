@@ -10,41 +10,23 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.access.audit_log import Interface, audit_log
-from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
-from diagnosis.one_request.account import LatencyAccount, account
-from store.joined.read import joined_request_of
-from store.queries import (
-    gpu_table,
-    newest_request_unix_ns,
-    oldest_request_unix_ns,
-    sample_table,
-    simulated,
-)
-from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
-from store.requests.lookup import find_requests
-from store.requests.neighbours import neighbours, place_of
+from analysis.one_request import find_requests, read_one_request
+from analysis.requests import KnownRequests, known_requests
+from diagnosis.one_request.account import LatencyAccount
 from telemetry.joined_request import JoinedRequest
-from telemetry.requests import Outcome
-from telemetry.window import Window
+from telemetry.latency_rank import LatencyRank
 from ui.frame.read_cache import shared
-from ui.kit import store_reads
 from ui.kit.request_key import RequestKey
-from ui.kit.store_reads import store_errors
+from ui.kit.unreadable import store_errors
 from ui.sign_in import gate
 from ui.views.request import engine_state
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
-LIKE: Final = ("model", "route")
-"""The labels of similar requests. A request is compared with requests that have the same values."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
 CACHE_NS: Final = 60 * 10**9
-HALF_HOUR_NS: Final = 1_800 * 10**9
-APART_NS: Final = 16 * 10**9
-"""Samples up to this time before and after the request are read. It is longer than the time between
-two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +43,6 @@ class RequestDetails:
     simulated: bool
     joined: JoinedRequest | None = None
     """The request, joined over its engines, or None if one engine did both prefill and decode."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The times of the oldest and the newest stored request."""
-
-    oldest_unix_ns: int | None
-    newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
@@ -103,10 +77,10 @@ def _record(request: str, *, found: bool) -> None:
         log.read(Interface.PAGE, gate.readers_name(), request, found=found)
 
 
-def missing(engine: Engine) -> Missing:
+def missing(engine: Engine) -> KnownRequests:
     """Read the time range of the stored requests."""
     with store_errors():
-        return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
+        return known_requests(engine)
 
 
 def _minute() -> int:
@@ -114,56 +88,35 @@ def _minute() -> int:
 
 
 def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = find_requests(engine, request_id).to_pylist()
+    found = find_requests(engine, request_id)
     if not found:  # not cached: the request may arrive at any moment
         raise LookupError(request_id)
     return found
 
 
 def _read(engine: Engine, key: RequestKey) -> RequestDetails:
-    row = store_reads.one(engine, key)
-    if row is None:
+    found = read_one_request(
+        engine,
+        key.trace_id,
+        key.span_id,
+        key.received_unix_ns,
+        neighbour_columns=NEIGHBOUR_COLUMNS,
+        engine_columns=engine_state.ENGINE_COLUMNS,
+        gpu_columns=engine_state.GPU_COLUMNS,
+    )
+    if found is None:
         raise LookupError(str(key))
+    row, samples, gpus = found.row, found.samples, found.gpus
     received = int(row["received_unix_ns"])
     end = received + int(row["e2e_s"] * 1e9)
-    table = neighbours(engine, row, [*REQUEST_COLUMNS, *NEIGHBOUR_COLUMNS])
-    place = place_of(table, row)
-    its_account = account(requests_of(table), place, table.num_rows)
-    around = Window(max(0, received - APART_NS), end + APART_NS)
-    replica, number = row["replica"], row["engine"]
-    engine_series: list[TimeSeries] = []
-    gpu_series: list[TimeSeries] = []
-    throttled = None
-    if replica is not None and row["outcome"] != Outcome.REJECTED:
-        its_engine = {"replica": replica, **({} if number is None else {"engine": str(number)})}
-        samples = sample_table(
-            engine, around, equals=its_engine, columns=engine_state.ENGINE_COLUMNS
-        )
-        gpus = gpu_table(
-            engine, around, equals={"replica": replica}, columns=engine_state.GPU_COLUMNS
-        )
-        engine_series = engine_state.engine_series(samples, received)
-        gpu_series = engine_state.gpu_series(gpus, received)
-        throttled = engine_state.throttled(gpus, received, end)
     return RequestDetails(
         row,
-        its_account,
-        neighbours_of(table, place, its_account),
-        engine_series,
-        gpu_series,
-        throttled,
-        _ranks(engine, row),
-        simulated(engine, Window(received, received + 1)),
-        joined_request_of(engine, row),
+        found.account,
+        neighbours_of(found.neighbours, found.place, found.account),
+        [] if samples is None else engine_state.engine_series(samples, received),
+        [] if gpus is None else engine_state.gpu_series(gpus, received),
+        None if gpus is None else engine_state.throttled(gpus, received, end),
+        found.ranks,
+        found.simulated,
+        found.joined,
     )
-
-
-def _ranks(engine: Engine, row: Mapping[str, Any]) -> dict[str, LatencyRank]:
-    received = int(row["received_unix_ns"])
-    values_s = {name: row[name] for name in LATENCIES if row[name] is not None}
-    if not Outcome(row["outcome"]).answered:
-        values_s.pop("e2e_s", None)
-    if row["streamed"] is False:
-        values_s.pop("ttft_s", None)
-    hour = Window(max(0, received - HALF_HOUR_NS), received + HALF_HOUR_NS)
-    return latency_ranks(engine, hour, {label: row[label] for label in LIKE}, values_s)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from diagnosis.one_request.account import LatencyAccount
 from diagnosis.one_request.delayers import TenantDelay
-from store.requests.latency_rank import LatencyRank
+from telemetry.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui.kit import data_sources, wording
 from ui.kit.part_names import part_name

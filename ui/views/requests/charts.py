@@ -8,12 +8,12 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from analysis.over_time.columns import IntArray
+from analysis.over_time.engine_gauges import EngineGauges
+from analysis.over_time.phases import LAYERS, Matrix
+from analysis.over_time.time_bins import Bins
 from telemetry.window import Window
 from ui.kit import charts, colours, wording
-from ui.kit.columns import IntArray
-from ui.kit.phases import LAYERS, Matrix
-from ui.kit.time_bins import Bins
-from ui.views.requests.engines import EngineGauges
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:

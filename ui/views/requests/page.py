@@ -8,25 +8,17 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.over_time import engine_gauges, percentiles, phases, time_bins
+from analysis.over_time.columns import floats, instants
 from ui.frame import no_data, selection
 from ui.frame.address import link, request_link
 from ui.frame.context import Context
 from ui.frame.view import View
 from ui.kit import charts as kit_charts
-from ui.kit import (
-    data_sources,
-    joined_tables,
-    percentiles,
-    phases,
-    slowest,
-    slowest_table,
-    time_bins,
-    wording,
-)
-from ui.kit.columns import floats, instants
+from ui.kit import data_sources, joined_tables, slowest, slowest_table, wording
 from ui.kit.sections import chapter, paragraph
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
-from ui.views.requests import budget, charts, engines, words
+from ui.views.requests import budget, charts, words
 from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
@@ -80,7 +72,7 @@ def _requests(context: Context, found: RequestsData) -> None:
     with chapter(f"{name} over time", _latency_help(view.latency)):
         figure = kit_charts.percentiles(series, bins, window, context.axis_zone, context.ink, name)
         selection.time_chart(context, figure, "percentiles")
-        if gap := percentiles.gap_sentence(series, bins):
+        if gap := words.gap_sentence(series, bins):
             paragraph(gap)
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, context.axis_zone)
@@ -166,5 +158,5 @@ def _engines(context: Context, found: RequestsData) -> None:
         if not found.samples.num_rows:
             paragraph(NO_STATE)
             return
-        gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
+        gauges = engine_gauges.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
         selection.time_chart(context, charts.engines(gauges, window, context.axis_zone), "engines")

@@ -7,18 +7,19 @@ from typing import Final
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.joined.read import JoinedAnswer, read_joined
-from store.queries import newest_unix_ns, request_table, sample_peaks
-from store.replicas.scraped_replicas import scraped_replicas
+from analysis.joined.requests import JoinedList, JoinedQuestion, answer_joined
+from analysis.over_time.engine_gauges import read_gauges
+from analysis.over_time.rolled import Rolled, read_rolled
+from analysis.over_time.rows import PAGE_COLUMNS, page_requests, without_ttft_of_whole_answers
+from analysis.requests import scraped_servers
+from analysis.stored_data import is_simulated, stored_data
 from telemetry.window import Window
-from ui.kit.rollup_reads import Rolled, read_rolled
-from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
-from ui.views.requests import engines
+from ui.kit.unreadable import store_errors
 
 MAX_JOINED_ROWS: Final = 20_000
 """Maximum number of rows to join, in about a second. The newest rows are used."""
 
-NO_JOINED: Final = JoinedAnswer()
+NO_JOINED: Final = JoinedList()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class RequestsData:
     simulated: bool
     rolled: Rolled | None = None
     """The rollups, if there are too many requests. `requests` then has the slowest requests."""
-    joined: JoinedAnswer = NO_JOINED
+    joined: JoinedList = NO_JOINED
     """The joined requests among the newest rows, if requests were read."""
 
     @property
@@ -46,27 +47,19 @@ def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> RequestsData:
     """Read a window's requests and samples. If there are too many requests, read rollups."""
-    replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
-        rolled = read_rolled(engine, window, equals, latency, COLUMNS)
-        bins = engines.bins_for(window.from_unix_ns, window.to_unix_ns)
-        requests = (
-            request_table(engine, window, equals=equals, columns=COLUMNS)
-            if rolled is None
-            else rolled.slowest
-        )
+        rolled = read_rolled(engine, window, equals, latency, PAGE_COLUMNS)
+        requests = page_requests(engine, window, equals) if rolled is None else rolled.slowest
         return RequestsData(
             window=window,
             requests=without_ttft_of_whole_answers(requests),
-            samples=sample_peaks(
-                engine, window, bins.first_unix_ns, bins.width_ns, engines.GAUGES, equals=replica
-            ),
-            scraped_replicas=scraped_replicas(engine, window),
-            newest_unix_ns=newest_unix_ns(engine),
+            samples=read_gauges(engine, window, equals),
+            scraped_replicas=scraped_servers(engine, window),
+            newest_unix_ns=stored_data(engine).newest_unix_ns,
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
             joined=(
-                read_joined(engine, window, equals, MAX_JOINED_ROWS)
+                answer_joined(engine, JoinedQuestion(window, equals, max_rows=MAX_JOINED_ROWS))
                 if rolled is None
                 else NO_JOINED
             ),

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from analysis.over_time.columns import floats, texts
+from analysis.over_time.percentiles import PercentileEstimate, Percentiles, estimate
+from analysis.over_time.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
+from analysis.over_time.rolled import Rolled
+from analysis.over_time.time_bins import Bins
 from telemetry.quantiles import least_number
 from telemetry.requests import Outcome
 from ui.kit import wording
-from ui.kit.columns import floats, texts
-from ui.kit.percentiles import PercentileEstimate, estimate
-from ui.kit.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
-from ui.kit.rollup_reads import Rolled
 from ui.kit.terms import term
 
 
@@ -108,3 +109,23 @@ def outcomes(table: pa.Table) -> dict[str, int]:
     """The number of requests by outcome. Outcomes without requests are included."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}
+
+
+def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
+    """The reason for gaps in the P99 line, or None without gaps. An empty bin does not count as a
+    gap."""
+    came = found.requests > 0
+    silent = came & np.isnan(found.series["p99"].value_s)
+    missing = int(silent.sum())
+    if not missing:
+        return None
+    of_bins = wording.counted(int(came.sum()), "bin")
+    which = "No bin" if missing == came.sum() else f"{missing} of {of_bins}"
+    verb = "has" if missing in (1, came.sum()) else "have"
+    without = "a P99" if missing == came.sum() else "no P99"
+    typical = int(np.median(found.requests[silent]))
+    return (
+        f"{which} ({wording.span(bins.width_s)} each) {verb} {without}, which needs"
+        f" {least_number(0.99)} requests. A bin has about {typical:,}. Choose a longer range, which"
+        " has wider bins."
+    )

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ui.kit.columns import FloatArray, IntArray
-from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width
+from analysis.over_time.columns import FloatArray, IntArray
+from analysis.over_time.time_bins import SECOND_NS, Bins, bins_of_width
 
 COLUMNS: Final = 100
 ROWS: Final = 30

@@ -13,6 +13,9 @@ from analysis.counterfactual.replay_process import replayed
 from analysis.explain import known_incidents
 from analysis.incident_answer import StoredAnswer
 from analysis.joined.explain import explain_joined
+from analysis.over_time import phases
+from analysis.over_time.rows import received_at
+from analysis.over_time.time_bins import SECOND_NS
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.question import Span
 from telemetry.incidents import IncidentRow
@@ -22,11 +25,10 @@ from ui.frame.address import link, request_link
 from ui.frame.context import Context
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
-from ui.kit import data_sources, joined_growth, phases, slowest, slowest_table, store_reads
+from ui.kit import data_sources, joined_growth, slowest, slowest_table
 from ui.kit.sections import chapter, chart, paragraph
-from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import store_errors
 from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
@@ -330,9 +332,8 @@ def _details(explanation: Explanation) -> None:
 
 def _slowest(context: Context, found: RootCauseData) -> None:
     latency = context.view.latency
-    table = store_reads.received_at(
-        context.engine, found.slowest_unix_ns(latency), context.view.equals
-    )
+    with store_errors():
+        table = received_at(context.engine, found.slowest_unix_ns(latency), context.view.equals)
     with chapter("Slowest requests", "Choose a request to see its timeline."):
         slowest_table.show(
             slowest.shown_rows(

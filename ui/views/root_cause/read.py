@@ -13,12 +13,13 @@ from alerts.groups import base
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.access.evidence import explained_where
 from analysis.baseline import Baseline, usual_baseline, within
-from analysis.explain import joined_evidence, windows_of
+from analysis.explain import windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
 from analysis.incident_answer import StoredAnswer, stored_answer
 from analysis.outside.network_evidence import NetworkTimes, network_times, with_network_times
+from analysis.over_time.columns import highest
+from analysis.stored_data import stored_data
 from analysis.thresholds import metrics_of, thresholds
-from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import requests_of, servers_of
@@ -26,15 +27,11 @@ from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
-from store.access.restricted import with_masked_rows
-from store.columns.evidence import EvidenceRows
-from store.queries import newest_unix_ns
 from telemetry.incidents import IncidentRow
 from telemetry.window import Window
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
-from ui.kit.columns import highest
-from ui.kit.store_reads import is_simulated, store_errors
+from ui.kit.unreadable import store_errors
 from ui.views.root_cause.distribution import LatencyDistribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
@@ -211,14 +208,15 @@ def read_root_cause(
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
     burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
+    kept = cached_evidence(engine)
     with store_errors():
-        found = _read_evidence(engine, span, chosen.span)
+        found = kept.read(Question(Metric.TTFT, span, chosen.span))
         requests = requests_of(found.requests)
         if chosen.before and not len(
             requests.within(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
         ):
             chosen = usual_baseline(span, [])
-            found = _read_evidence(engine, span, chosen.span)
+            found = kept.read(Question(Metric.TTFT, span, chosen.span))
             requests = requests_of(found.requests)
         against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
         return RootCauseData(
@@ -232,8 +230,7 @@ def read_root_cause(
             {each.name: each for each in expanded(engine, burned)},
             requests,
             servers_of(found.engines, found.gpus, found.starts, found.cold_starts),
-            newest_unix_ns(engine),
-            is_simulated(engine, window) or is_simulated(engine, against),
+            *stored_data(engine, window, against),
             found.samples_every_s,
             network_times(engine, Question(Metric.TTFT, span, chosen.span)),
             stored,
@@ -259,14 +256,6 @@ def stored_answers(
         if answer is not None:
             found[key_of(row)] = answer
     return found
-
-
-def _read_evidence(engine: Engine, window: Span, baseline: Span) -> EvidenceRows:
-    kept = cached_evidence(engine)
-    question = Question(Metric.TTFT, window, baseline)
-    windows = windows_of(question)
-    found = joined_evidence([kept.read(each, {}) for each in windows])
-    return with_unfinished_requests(with_masked_rows(engine), found, windows)
 
 
 def _question(

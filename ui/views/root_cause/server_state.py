@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from analysis.over_time.columns import FloatArray
+from analysis.over_time.time_bins import Bins
 from diagnosis.inputs.servers import Samples
 from ui.kit import wording
-from ui.kit.columns import FloatArray
-from ui.kit.time_bins import Bins
 
 
 @dataclass(frozen=True, slots=True)

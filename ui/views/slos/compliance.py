@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.objectives import GoodEvents, Objective
+from analysis.over_time.time_bins import SECOND_NS
 from telemetry.window import Window
 from ui.kit import charts, colours, wording
-from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
 

@@ -11,8 +11,10 @@ from sqlalchemy import Engine
 from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
+from analysis.judged_requests import MAX_JUDGED, judged, judged_window
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.slo_states import SloState, worst_first
-from store.queries import newest_unix_ns
+from analysis.stored_data import stored_data
 from telemetry.window import Window
 from ui.frame import controls, selection
 from ui.frame.context import Context
@@ -22,12 +24,10 @@ from ui.frame.slo_reads import SloReads, read_slos
 from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
-from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
 from ui.kit.sections import chapter, paragraph
-from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.tables import table
 from ui.kit.terms import TERMS
-from ui.kit.time_bins import SECOND_NS
+from ui.kit.unreadable import store_errors
 from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import ObjectiveChange
 
@@ -55,11 +55,7 @@ def read(context: Context) -> SlosData:
     slos = read_slos(context)
 
     def found() -> SlosData:
-        return SlosData(
-            slos,
-            newest_unix_ns(context.engine),
-            is_simulated(context.engine, context.window),
-        )
+        return SlosData(slos, *stored_data(context.engine, context.window))
 
     return context.shared(found, slos.at_s, slos.step, context.objectives.key)
 

@@ -11,15 +11,14 @@ from alerts.objectives import Objective
 from analysis.advice import AdviceAnswer, advise
 from analysis.cost import engines_usd_per_hour
 from analysis.recorded_traffic import NotReplayableError, Recorded
+from analysis.stored_data import stored_data
 from analysis.stored_predictions import store_answer
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
 from replay.edits import EditError, Edits, edits_of
-from store.queries import newest_unix_ns
 from telemetry.store_errors import StoreError
 from telemetry.window import Window
-from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
@@ -105,7 +104,7 @@ def read_what_if(
         problem = str(error)
     return WhatIfData(
         *(present, answer, found, advised, problem),
-        *(newest_unix_ns(engine), is_simulated(engine, window)),
+        *stored_data(engine, window),
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import streamlit as st
 
+from analysis.over_time.time_bins import SECOND_NS
 from analysis.track_record import TrackRecord, track_record
 from ui.frame.background import background
 from ui.frame.context import Context
-from ui.kit.time_bins import SECOND_NS
 
 EVERY_S: Final = 600
 """Seconds between two computations. Deploys are compared with ranges of up to an hour."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.cost_sides import CostSide, Sides
+from analysis.range_costs import CostStep
 from cli.render import cost as cost_text
 from cost.bill import Unpriced
 from cost.bill_lines import BillLine
@@ -26,7 +27,6 @@ from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.downloads import csv_of
 from ui.views.cost import charts, words
-from ui.views.cost.read import CostStep
 
 HOUR_NS = 3_600 * 10**9
 HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))

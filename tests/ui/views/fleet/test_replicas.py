@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.over_time.time_bins import Bins
 from diagnosis.inputs.requests import LabelColumn
 from diagnosis.inputs.servers import EngineName
 from telemetry.incidents import IncidentRow
 from ui.kit import data_sources
-from ui.kit.time_bins import Bins
 from ui.views.fleet import table, words
 from ui.views.fleet.replicas import (
     FleetReplicas,

@@ -138,7 +138,7 @@ def test_missing_objectives_are_a_sentence(
 def test_several_viewers_of_one_range_read_it_once(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ui.views.overview import trends
+    from analysis.over_time import trends
 
     url = database(incident(START_S * 10**9))
     reads: list[object] = []

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from analysis.over_time import trends
 from store.database import open_database
 from store.rollups.bucket_builder import build_marked
 from telemetry.requests import Outcome
 from telemetry.window import Window
 from ui.kit import colours
 from ui.kit.downloads import csv_of
-from ui.views.overview import charts, trends
+from ui.views.overview import charts
 
 NS = 10**9
 HOUR_NS = 3_600 * NS

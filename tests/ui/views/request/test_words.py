@@ -8,7 +8,7 @@ import pytest
 from diagnosis.inputs.arrow import requests_of
 from diagnosis.one_request.account import LatencyAccount, account
 from diagnosis.one_request.delayers import TenantDelay
-from store.requests.latency_rank import LatencyRank
+from telemetry.latency_rank import LatencyRank
 from ui.views.request import words
 
 Rows = Callable[..., pa.Table]

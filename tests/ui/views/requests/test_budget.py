@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from analysis.over_time import rolled
 from store.database import open_database
 from store.rollups.bucket_builder import build_marked
 from tests.ui.opening import Database, Open, markup
-from ui.kit import rollup_reads
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_too_few_or_too_many_requests_are_said(
     engine = open_database(url)
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MAX_READ", 10)
+    monkeypatch.setattr(rolled, "MAX_READ", 10)
     assert "too many requests to divide the time" in markup(page(url, budget="code", last="1h"))
 
 

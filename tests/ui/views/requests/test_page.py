@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.over_time import rolled
 from store.database import open_database
 from store.rollups.bucket_builder import build_marked
 from tests.ui.opening import Database, Open, markup
-from ui.kit import rollup_reads
 
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \x00\u202e" + "w" * 10_000
 
@@ -55,7 +55,7 @@ def test_more_requests_than_are_read_are_shown_from_rollups(
     engine = open_database(url)
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
+    monkeypatch.setattr(rolled, "MAX_READ", 100)
     test = page(url, last="1h")
     assert "500 requests" in markup(test)
     assert "within 1 %" in markup(test)

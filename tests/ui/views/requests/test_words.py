@@ -2,10 +2,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from ui.kit import phases
+from analysis.over_time import percentiles, phases
+from analysis.over_time.time_bins import bins_of_width
 from ui.views.requests import words
 
 Rows = Callable[..., pa.Table]
@@ -74,3 +76,21 @@ def test_a_list_of_joined_requests_states_that_older_rows_are_missing() -> None:
     assert text.startswith("3 joined requests, the slowest by TTFT first.")
     assert "newest" not in text
     assert "Only the newest 20,000 rows" in words.joined(3, "TTFT", 20_000)
+
+
+@pytest.mark.parametrize(
+    ("per_bin", "expected"),
+    [((400, 500), None), ((100, 500), "1 of 2 bins"), ((100, 120), "No bin"), ((0, 500), None)],
+)
+def test_a_gap_is_explained(per_bin: tuple[int, int], expected: str | None) -> None:
+    index = np.repeat([0, 1], per_bin)
+    bins = bins_of_width(0, 120 * 10**9, 60 * 10**9)
+    found = percentiles.per_bin(np.ones(sum(per_bin)), index, 2)
+    sentence = words.gap_sentence(found, bins)
+    if expected is None:
+        assert sentence is None
+    else:
+        assert sentence is not None
+        assert expected in sentence
+        assert "381 requests" in sentence
+        assert "about 1" in sentence

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.over_time.time_bins import bins_of_width
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
-from ui.kit.time_bins import bins_of_width
 from ui.views.root_cause.distribution import ROWS, distribution
 from ui.views.root_cause.server_state import state_lines
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ui.kit import time_bins
+from analysis.over_time import time_bins
 
 SECOND_NS = 1_000_000_000
 

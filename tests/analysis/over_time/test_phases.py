@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.over_time import phases
+from analysis.over_time.phases import BEFORE_FIRST_TOKEN, KEYS
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
-from ui.kit import phases
-from ui.kit.phases import BEFORE_FIRST_TOKEN, KEYS
 
 Seconds = st.one_of(st.none(), st.floats(0, 1e4))
 

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.over_time.time_bins import SECOND_NS
+from analysis.range_costs import RangeCosts, pieces, read_spending
 from cost.prices import DevicePrice, PriceList, PriceOrigin
 from store.database import open_database
 from store.retention import delete_older, delete_older_rollups
@@ -13,8 +15,6 @@ from store.rollups.bucket_builder import build_marked
 from store.rollups.tables import DAY_S
 from telemetry.window import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
-from ui.kit.time_bins import SECOND_NS
-from ui.views.cost.read import RangeCosts, pieces, read_spending
 
 __all__ = ["priced"]
 PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, PriceOrigin("a contract")),))

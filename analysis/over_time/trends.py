@@ -10,15 +10,17 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
+from analysis.over_time.columns import FloatArray, IntArray, floats, instants
+from analysis.over_time.percentiles import Percentiles, per_bin
+from analysis.over_time.rolled import outcomes_over_time
+from analysis.over_time.rolled import per_bin as rolled_per_bin
+from analysis.over_time.rows import without_ttft_of_whole_answers
+from analysis.over_time.time_bins import SECOND_NS, Bins, bins_of_width, choose
+from analysis.stored_data import is_simulated
 from store.queries import request_table
 from store.rollups.queries import rollups
 from telemetry.requests import Outcome
 from telemetry.window import Window
-from ui.kit import rollup_reads
-from ui.kit.columns import FloatArray, IntArray, floats, instants
-from ui.kit.percentiles import Percentiles, per_bin
-from ui.kit.store_reads import is_simulated, without_ttft_of_whole_answers
-from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
@@ -154,7 +156,7 @@ def _bins(window: Window, requests: int, width_ns: int | None) -> Bins:
 
 
 def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins) -> Trend:
-    bins, over_time = rollup_reads.outcomes_over_time(engine, window, equals, bins)
+    bins, over_time = outcomes_over_time(engine, window, equals, bins)
     sums = over_time.sums([])
     outcomes = {each.value: np.zeros(bins.count, np.int64) for each in Outcome}
     steps = over_time.steps.number
@@ -166,7 +168,7 @@ def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bin
         over_time.plan.counted,
         bins,
         outcomes,
-        {name: rollup_reads.per_bin(engine, window, equals, name, bins) for name in LATENCIES},
+        {name: rolled_per_bin(engine, window, equals, name, bins) for name in LATENCIES},
         rolled=True,
         simulated=over_time.simulated,
         hidden=over_time.hidden().requests,

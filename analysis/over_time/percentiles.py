@@ -10,10 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from telemetry.quantiles import Z_95, least_number, quantile, rank_interval
-from ui.kit.columns import FloatArray, IntArray
-from ui.kit.time_bins import Bins
-from ui.kit.wording import counted, span
+from analysis.over_time.columns import FloatArray, IntArray
+from telemetry.quantiles import Z_95, quantile, rank_interval
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -96,21 +94,3 @@ def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
     if interval is None:
         return PercentileEstimate(known.size, None, None, None)
     return PercentileEstimate(known.size, quantile(known, wanted), *interval)
-
-
-def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """The reason for gaps in the P99 line, or None without gaps. An empty bin does not count as a
-    gap."""
-    came = found.requests > 0
-    silent = came & np.isnan(found.series["p99"].value_s)
-    missing = int(silent.sum())
-    if not missing:
-        return None
-    which = "No bin" if missing == came.sum() else f"{missing} of {counted(int(came.sum()), 'bin')}"
-    verb = "has" if missing in (1, came.sum()) else "have"
-    without = "a P99" if missing == came.sum() else "no P99"
-    typical = int(np.median(found.requests[silent]))
-    return (
-        f"{which} ({span(bins.width_s)} each) {verb} {without}, which needs {least_number(0.99)} "
-        f"requests. A bin has about {typical:,}. Choose a longer range, which has wider bins."
-    )

@@ -16,6 +16,7 @@ from alerts.objectives import Objective
 from analysis.cost import managed_prices, sustained_rate
 from analysis.cost_sides import Sides, sides_of
 from analysis.filtered_billing_data import of_replica
+from analysis.over_time.time_bins import SECOND_NS
 from cost.bill import Bill, bill
 from cost.bill_lines import BillLine, sum_lines
 from cost.energy import Energy, energy, total_energy
@@ -25,10 +26,9 @@ from cost.request_costs import RequestCosts
 from store.billing.billing_data import read_billing_data
 from telemetry.billing_data import BillingData
 from telemetry.window import Window
-from ui.frame.view import PAYERS
-from ui.kit.time_bins import SECOND_NS
 
-DIMENSIONS: Final = PAYERS
+DIMENSIONS: Final = ("tenant", "model", "route", "replica", "outcome")
+"""The labels by which the costs of a range can be grouped."""
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400

@@ -1,18 +1,22 @@
-"""The engines' state over time: waiting requests, running requests, and KV cache in use. Pure.
+"""The engines' state over time: waiting requests, running requests, and KV cache in use.
 
 A bin has the maximum of its samples, because a mean would hide a burst of a second.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from sqlalchemy import Engine
 
-from ui.kit.columns import FloatArray, IntArray, highest_per_cell, instants, texts
-from ui.kit.columns import floats as column_floats
-from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
+from analysis.over_time.columns import FloatArray, IntArray, highest_per_cell, instants, texts
+from analysis.over_time.columns import floats as column_floats
+from analysis.over_time.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
+from store.queries import sample_peaks
+from telemetry.window import Window
 
 GAUGES: Final = ("waiting", "running", "kv_usage_ratio")
 COLUMNS: Final = ("replica", "engine", "at_unix_ns", *GAUGES)
@@ -38,6 +42,14 @@ class EngineGauges:
     def together(self) -> bool:
         """Whether each gauge has a single line for all engines."""
         return self.engines > MAX_LINES
+
+
+def read_gauges(engine: Engine, window: Window, equals: Mapping[str, str]) -> pa.Table:
+    """The maxima of each engine's gauges in the bins of a chart, with `COLUMNS`. Only the label
+    `replica` in `equals` selects engines."""
+    bins = bins_for(window.from_unix_ns, window.to_unix_ns)
+    replica = {label: value for label, value in equals.items() if label == "replica"}
+    return sample_peaks(engine, window, bins.first_unix_ns, bins.width_ns, GAUGES, equals=replica)
 
 
 def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:

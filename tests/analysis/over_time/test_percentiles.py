@@ -1,11 +1,9 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.over_time import percentiles
 from telemetry import quantiles
-from ui.kit import percentiles
-from ui.kit.time_bins import bins_of_width
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,21 +48,3 @@ def test_an_empty_bin_is_a_gap() -> None:
     found = percentiles.per_bin(np.empty(0), np.empty(0, dtype=np.int64), 3)
     assert found.requests.tolist() == [0, 0, 0]
     assert np.isnan(found.series["p50"].value_s).all()
-
-
-@pytest.mark.parametrize(
-    ("per_bin", "expected"),
-    [((400, 500), None), ((100, 500), "1 of 2 bins"), ((100, 120), "No bin"), ((0, 500), None)],
-)
-def test_a_gap_is_explained(per_bin: tuple[int, int], expected: str | None) -> None:
-    index = np.repeat([0, 1], per_bin)
-    bins = bins_of_width(0, 120 * 10**9, 60 * 10**9)
-    found = percentiles.per_bin(np.ones(sum(per_bin)), index, 2)
-    sentence = percentiles.gap_sentence(found, bins)
-    if expected is None:
-        assert sentence is None
-    else:
-        assert sentence is not None
-        assert expected in sentence
-        assert "381 requests" in sentence
-        assert "about 1" in sentence

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ui.views.requests import engines
+from analysis.over_time import engine_gauges as engines
 
 SECOND_NS = 1_000_000_000
 

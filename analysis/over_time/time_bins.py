@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ui.kit.columns import IntArray
+from analysis.over_time.columns import IntArray
 
 WIDTHS_S: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analysis.over_time.columns import FloatArray, IntArray, floats
+from telemetry import phase_colours as colours
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
-from ui.kit import colours
-from ui.kit.columns import FloatArray, IntArray, floats
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a request's time. `key` is a key of terms.TERMS."""
+    """One layer of a request's time. Pages show its name."""
 
     key: str
     name: str

@@ -10,9 +10,9 @@ from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import counts_between
 from alerts.expression import And, FieldComparison
 from alerts.objectives import GoodEvents, Goodput
-from store.queries import request_count
+from analysis.over_time.time_bins import SECOND_NS
+from analysis.requests import count_requests
 from telemetry.window import Window
-from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
 """Only about this many requests are counted, the newest first. Counting more requests takes
@@ -21,7 +21,7 @@ seconds."""
 
 def judged_window(engine: Engine, window: Window) -> Window:
     """The latest part of a range with at most about `MAX_JUDGED` requests."""
-    number = request_count(engine, window)
+    number = count_requests(engine, window)
     if number <= MAX_JUDGED:
         return window
     length_ns = window.to_unix_ns - window.from_unix_ns

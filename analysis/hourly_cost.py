@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from analysis.filtered_billing_data import of_replica
-from cost.bill import bill
+from analysis.over_time.time_bins import SECOND_NS
+from cost.bill import Bill, bill
 from cost.prices import PriceList
 from store.billing.billing_data import read_billing_data
 from telemetry.store_errors import NotAllowed
 from telemetry.window import Window
-from ui.kit.time_bins import SECOND_NS
 
 LOOKBACK_NS = 120 * SECOND_NS
 """Length of the range to read. An engine sends at least two samples in this time."""
@@ -48,3 +48,9 @@ def hourly_cost(
     number = max(1, round(found.engines))
     up = sum(each.wall_s > 0 for each in found.unpriced)
     return HourlyCost(found.usd_per_hour, number, up, len(found.unpriced) - up)
+
+
+def recent_bill(engine: Engine, newest_unix_ns: int, length_ns: int, prices: PriceList) -> Bill:
+    """The bill of the latest `length_ns`."""
+    window = Window(max(0, newest_unix_ns - length_ns), newest_unix_ns)
+    return bill(read_billing_data(engine, window), prices)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from analysis.label_values import label_values
+from analysis.over_time import percentiles, phases, rolled
+from analysis.over_time.columns import floats, instants
 from store.database import open_database
 from store.queries import request_table
 from store.retention import delete_older
@@ -13,8 +16,6 @@ from store.rollups.bucket_builder import build_marked
 from telemetry.requests import LATENCIES
 from telemetry.window import Window
 from tests.ui.conftest import fill, make_fleet
-from ui.kit import percentiles, phases, rollup_reads, store_reads
-from ui.kit.columns import floats, instants
 from ui.kit.slowest import slowest
 from ui.views.requests import words
 from ui.views.requests.read import read_requests
@@ -41,7 +42,7 @@ def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Return a copy of the database. A page reads at most 100 of its requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
+    monkeypatch.setattr(rolled, "MAX_READ", 100)
     yield engine
     engine.dispose()
 
@@ -57,7 +58,7 @@ def test_rollups_give_the_same_charts_as_requests(engine: Engine, equals: dict[s
     assert not found.simulated
     for latency in LATENCIES:
         exact = percentiles.per_bin(floats(table, latency), index, found.bins.count)
-        reported = rollup_reads.per_bin(engine, WINDOW, equals, latency, found.bins)
+        reported = rolled.per_bin(engine, WINDOW, equals, latency, found.bins)
         assert reported.requests.tolist() == exact.requests.tolist()
         for name, series in exact.series.items():
             for line in ("value_s", "low_s", "high_s"):
@@ -89,7 +90,7 @@ def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -
 
 
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup_reads, "MAX_READ", 3_000)
+    monkeypatch.setattr(rolled, "MAX_READ", 3_000)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is None
     assert found.requests.num_rows == 3_000
@@ -97,4 +98,4 @@ def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.Mo
 
 def test_filters_of_a_long_range_have_values(engine: Engine) -> None:
     long = Window((START_S - 40_000) * S, WINDOW.to_unix_ns)
-    assert store_reads.values(engine, long, "tenant") == ["acme", "blue", "corp", "delta"]
+    assert label_values(engine, long, "tenant") == ["acme", "blue", "corp", "delta"]

@@ -11,22 +11,21 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.queries import request_table
-from store.rollups.buckets import RollupSums
-from store.rollups.queries import Rollups, rollups
-from telemetry.requests import Outcome
-from telemetry.window import Window
-from ui.kit import phases
-from ui.kit.columns import FloatArray, IntArray
-from ui.kit.percentiles import (
+from analysis.over_time import phases
+from analysis.over_time.columns import FloatArray, IntArray
+from analysis.over_time.percentiles import (
     QUANTILES,
     PercentileEstimate,
     Percentiles,
     PercentileSeries,
     ranks_of,
 )
-from ui.kit.slowest import ROWS
-from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
+from analysis.over_time.time_bins import SECOND_NS, Bins, bins_of_width, choose
+from store.queries import request_table
+from store.rollups.buckets import RollupSums
+from store.rollups.queries import Rollups, rollups
+from telemetry.requests import Outcome
+from telemetry.window import Window
 
 MAX_READ: Final = 100_000
 """A page reads requests one by one only up to this number, in about a second."""
@@ -34,6 +33,9 @@ MAX_READ: Final = 100_000
 _MAX_MINUTES: Final = 100
 """Maximum number of minutes to read in a search. Rollups are kept longer than requests, so the
 requests of many minutes may be deleted."""
+
+ROWS: Final = 25
+"""Number of the slowest requests to read."""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
