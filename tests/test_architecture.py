@@ -72,7 +72,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis", "replay", "roofline"},
     # The explorer checks Host and Origin with the collector's rule.
     "ui": {
-        *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
+        # `analysis` reads the store, and restricts it to what a reader may see.
+        *("telemetry", "diagnosis", "alerts", "analysis", "cost", "roofline"),
         "replay.edits",
         "collector.listen.host_check",
     },
@@ -87,7 +88,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),
     },
     "cli": {
-        *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "dashboards"),
+        # `analysis` reads the store, and `server` writes it.
+        *("telemetry", "collector", "exporters", "alerts", "analysis", "dashboards"),
         *(
             "diagnosis",
             "cost",
