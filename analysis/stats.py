@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
+from analysis.counted_requests import CountedAs, counted_as, read_counted_requests
 from store import queries
 from store.requests.best_source import asks_for_probes
 from store.rollups.buckets import Quantiles, nearest_ranks
@@ -31,6 +32,10 @@ DIMENSIONS: Final = tuple(label for label in REQUEST_LABELS if label not in IDEN
 
 MAX_READ: Final = 300_000
 """Maximum number of requests to read one by one. Reading them takes about a second."""
+
+MAX_JOINED: Final = 100_000
+"""Maximum number of rows to join if `precision` is `auto`. Joining them takes 5 s (see
+docs/benchmarks.md#joined-requests)."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
 
@@ -65,6 +70,9 @@ class StatsAnswer:
     filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests from each source. Empty for `sketch`."""
+    counted_as: CountedAs = CountedAs.REQUESTS
+    without_prefill: int = 0
+    """See `CountedRequests`."""
 
 
 def reads_rows(labels: Collection[str], precision: str) -> bool:
@@ -74,30 +82,48 @@ def reads_rows(labels: Collection[str], precision: str) -> bool:
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     """Compute the statistics of each group from the stored requests. If there are too many
-    requests, or some were deleted, use rollups.
+    requests, or some were deleted, use rollups. Rollups contain the rows of engines.
 
     Raises:
         ValueError: a label does not exist, or `precision` is `sketch` and rollups do not exist or
             do not have a label.
     """
     window = question.window
-    if question.precision == "exact" or not (found := _rolled_up(engine, question)):
+    kind = counted_as(engine, window, [*question.equals, *question.by])
+    most = MAX_JOINED if kind is CountedAs.JOINED else MAX_READ
+    if question.precision == "exact" or not (found := _rolled_up(engine, question, most)):
         columns = [*question.by, *STORED_LATENCIES, "outcome", "output_tokens", "source"]
-        requests = queries.request_table(
-            engine, window, equals=question.equals, columns=list(dict.fromkeys(columns))
+        counted = read_counted_requests(
+            engine,
+            window,
+            equals=question.equals,
+            columns=list(dict.fromkeys(columns)),
+            by=question.by,
         )
-        groups = group_stats(requests, question.by, window) if requests.num_rows else []
-        sources = Counter(requests["source"].to_pylist())
-        simulated = queries.simulated(engine, window)
-        return StatsAnswer(groups, "exact", window, simulated, sources=sources)
+        requests = counted.table
+        return StatsAnswer(
+            group_stats(requests, question.by, window) if requests.num_rows else [],
+            "exact",
+            window,
+            queries.simulated(engine, window),
+            sources=Counter(requests["source"].to_pylist()),
+            counted_as=counted.counted_as,
+            without_prefill=counted.without_prefill,
+        )
     groups = rolled_stats(found, question.by)
     hidden = found.hidden()
     return StatsAnswer(
-        groups, "sketch", found.plan.window, found.simulated, hidden.other, hidden.requests
+        groups,
+        "sketch",
+        found.plan.window,
+        found.simulated,
+        hidden.other,
+        hidden.requests,
+        counted_as=CountedAs.ENGINE_ROWS if kind is CountedAs.JOINED else kind,
     )
 
 
-def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
+def _rolled_up(engine: Engine, question: StatsQuestion, most: int) -> Rollups | None:
     window = question.window
     if asks_for_probes(question.equals):
         if question.precision == "sketch":
@@ -118,7 +144,7 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
     if found is None:
         return None
     gone = found.requests_deleted_before_unix_ns() > window.from_unix_ns
-    return found if gone or found.number() > MAX_READ else None
+    return found if gone or found.number() > most else None
 
 
 def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> list[dict[str, Any]]:

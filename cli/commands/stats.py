@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import click
 
+from analysis.counted_requests import CountedAs, counting_notes
 from analysis.joined.stats import JOINED_DIMENSIONS
 from analysis.stats import (
     DIMENSIONS,
@@ -94,6 +95,10 @@ def stats(
     rare ones are counted as `_other`. `partial` marks the groups from which requests may be missing
     for this reason.
 
+    If prefill and decode are on different servers, a user request counts once, and `counted_as` is
+    `joined_requests`. With rollups, or if --by or --where has replica, engine or config, the rows
+    of servers are counted, and `counted_as` is `engine_rows`.
+
     With --joined, `phases` has the percentiles of each phase, over the requests with this phase.
     `means` has the mean TTFT and E2E, and the mean phases that sum to them. A request without a
     decode row is `incomplete`: its latencies are unknown. Only the newest 100,000 rows are joined.
@@ -125,7 +130,8 @@ def stats(
         return
     if form == "json":
         for group in found.groups:
-            click.echo(json.dumps({**group, "precision": found.precision}, allow_nan=False))
+            about = {"precision": found.precision, "counted_as": found.counted_as}
+            click.echo(json.dumps({**group, **about}, allow_nan=False))
     else:
         silent = silence(selection.engine, selection.window.to_unix_ns)
         _print_text(found, dimensions, silent)
@@ -138,6 +144,10 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         click.echo(silent)
     click.echo(f"Requests received {text.span(found.window)}")
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
+    for note in counting_notes(found.counted_as, found.without_prefill):
+        click.echo(note)
+    if found.counted_as is CountedAs.JOINED:
+        click.echo("--joined adds the router and the phases.")
     if found.precision != "exact":
         click.echo(
             "percentiles within 1 %, from rollups per minute and hour, without the time to first"

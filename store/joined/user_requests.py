@@ -7,7 +7,7 @@ because the user received the error. A trace may contain several calls, so the r
 from all rows of the trace, including rows that are not in the given table.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -38,14 +38,32 @@ class _Times(NamedTuple):
     first_content_s: float | None
 
 
+class UserRequests(NamedTuple):
+    """One row for each user's request, in the order of the rows that were joined."""
+
+    table: pa.Table
+    without_prefill: int = 0
+    """Number of rows whose engine loaded a KV cache, but whose prefill row was not found. Their
+    times are the decode engine's."""
+
+
 _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     """Return one row for each user's request, in the order of the given rows."""
+    return join_user_requests(engine, rows, roles).table
+
+
+def join_user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> UserRequests:
+    """Return one row for each user's request, and the number of rows without their prefill.
+
+    Args:
+        rows: rows of engines, with at least `COLUMNS`. Other columns are kept.
+    """
     prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
-        return rows
+        return UserRequests(rows)
     engines = list(zip(rows["replica"].to_pylist(), rows["engine"].to_pylist(), strict=True))
     prefilled = np.array([key in prefills for key in engines])
     done = pc.is_in(rows["outcome"].cast(pa.string()), value_set=pa.array(_DONE)).to_numpy()
@@ -64,7 +82,15 @@ def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
                 users[last] = _Times(
                     found.axis.start_ns, found.e2e_s, found.ttft_s, found.first_content_s
                 )
-    return _with_users_times(rows, users) if users else rows
+    if users:
+        rows = _with_users_times(rows, users)
+    return UserRequests(rows, _without_prefill(rows, users))
+
+
+def _without_prefill(rows: pa.Table, joined: Collection[_Span]) -> int:
+    loaded = pc.greater(pc.fill_null(rows["external_cached_tokens"], 0), 0)
+    some = rows.filter(loaded).select(["trace_id", "span_id"])
+    return sum(each not in joined for each in zip(*some.to_pydict().values(), strict=True))
 
 
 def _join_prefills(

@@ -30,7 +30,7 @@ def test_json_has_the_contracts_keys_in_its_order(
 ) -> None:
     fill(request_row(1, tenant="a", model="m"))
     (group,) = objects(run("stats", "--by", "tenant,model", "--format", "json"))
-    keys = ["tenant", "model", *COUNTS, *STORED_LATENCIES, "partial", "precision"]
+    keys = ["tenant", "model", *COUNTS, *STORED_LATENCIES, "partial", "precision", "counted_as"]
     assert list(group) == keys
     assert all(list(group[latency]) == POINTS for latency in STORED_LATENCIES)
 
