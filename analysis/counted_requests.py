@@ -14,8 +14,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
-
 from store.joined.joined_request import EngineRole
+
 from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS, join_user_requests
 from store.queries import Window, request_table

@@ -1,6 +1,7 @@
 """Percentiles, traffic and outcomes in each bin of a range, and their usual values.
 
-With many requests, the values come from rollups, and percentiles are within 1 %.
+With many requests, the values come from rollups, and percentiles are within 1 %. Rollups contain
+the rows of engines. Joined requests are therefore counted only up to `MAX_READ` rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,12 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
+from analysis.counted_requests import (
+    SERVER_LABELS,
+    CountedAs,
+    counted_as,
+    read_counted_requests,
+)
 from analysis.over_time.columns import FloatArray, IntArray, floats, instants
 from analysis.over_time.percentiles import Percentiles, per_bin
 from analysis.over_time.rolled import outcomes_over_time
@@ -17,7 +24,6 @@ from analysis.over_time.rolled import per_bin as rolled_per_bin
 from analysis.over_time.rows import without_ttft_of_whole_answers
 from analysis.over_time.time_bins import SECOND_NS, Bins, bins_of_width, choose
 from analysis.stored_data import is_simulated
-from store.queries import request_table
 from store.rollups.queries import rollups
 from telemetry.requests import Outcome
 from telemetry.window import Window
@@ -26,7 +32,8 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""Requests are read one by one only up to this number, in about 0.1 s."""
+"""Requests are read one by one only up to this number, in about 0.1 s. Joining them takes about
+1.5 s more (docs/benchmarks.md#joined-requests)."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
@@ -52,6 +59,9 @@ class Trend:
     simulated: bool
     hidden: int = 0
     """Number of requests that are stored as `_other` and may match the filters."""
+    counted_as: CountedAs = CountedAs.REQUESTS
+    without_prefill: int = 0
+    """See `CountedRequests`."""
 
     @property
     def number(self) -> int:
@@ -87,17 +97,26 @@ class Trend:
 
 
 def read(
-    engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str],
+    width_ns: int | None = None,
+    most: int | None = None,
 ) -> Trend:
-    """Read a range in bins of `width_ns`. If `width_ns` is None, the width depends on the range."""
+    """Read a range.
+
+    Args:
+        width_ns: width of the bins, or None for a width that depends on the range.
+        most: maximum number of requests to read one by one, or None for `MAX_READ`.
+    """
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
-        if number > MAX_READ or whole.requests_deleted_before_unix_ns() > window.from_unix_ns:
+        most = MAX_READ if most is None else most
+        if number > most or whole.requests_deleted_before_unix_ns() > window.from_unix_ns:
             return _rolled(engine, window, equals, _bins(window, number, width_ns))
-    table = without_ttft_of_whole_answers(
-        request_table(engine, window, equals=equals, columns=COLUMNS)
-    )
+    found = read_counted_requests(engine, window, equals=equals, columns=COLUMNS)
+    table = without_ttft_of_whole_answers(found.table)
     bins = _bins(window, table.num_rows, width_ns)
     index = bins.index(instants(table, "received_unix_ns"))
     ended = np.asarray(table["outcome"].to_pylist(), dtype=object)
@@ -112,6 +131,8 @@ def read(
         {name: per_bin(floats(table, name), index, bins.count) for name in LATENCIES},
         rolled=False,
         simulated=is_simulated(engine, window),
+        counted_as=found.counted_as,
+        without_prefill=found.without_prefill,
     )
 
 
@@ -127,11 +148,18 @@ def before(
 
     The baseline is the reader's baseline, or the same time yesterday, or the previous range. Values
     during an incident are not usual. If an incident began before the range, the previous range
-    therefore ends at `quiet_until_ns`.
+    therefore ends at `quiet_until_ns`. A baseline of engine rows is not compared with joined
+    requests.
     """
     width_ns = now.bins.width_ns
+    most = None
+    if now.counted_as is not CountedAs.REQUESTS:
+        most = 0 if now.rolled else 2 * MAX_READ
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):
-        found = read(engine, window, equals, width_ns)
+        found = read(engine, window, equals, width_ns, most)
+        per_engine = [each.counted_as is CountedAs.ENGINE_ROWS for each in (now, found)]
+        if per_engine[0] != per_engine[1] and not equals.keys() & set(SERVER_LABELS):
+            continue
         if found.number and (baseline or found.number >= ENOUGH_SHARE * now.number):
             return found
     return None
@@ -156,6 +184,7 @@ def _bins(window: Window, requests: int, width_ns: int | None) -> Bins:
 
 
 def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins) -> Trend:
+    kind = counted_as(engine, window, equals)
     bins, over_time = outcomes_over_time(engine, window, equals, bins)
     sums = over_time.sums([])
     outcomes = {each.value: np.zeros(bins.count, np.int64) for each in Outcome}
@@ -172,4 +201,5 @@ def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bin
         rolled=True,
         simulated=over_time.simulated,
         hidden=over_time.hidden().requests,
+        counted_as=CountedAs.ENGINE_ROWS if kind is CountedAs.JOINED else kind,
     )

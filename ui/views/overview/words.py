@@ -9,6 +9,7 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import EventCounts, WindowPair
 from alerts.objectives import Objective
+from analysis.counted_requests import SERVER_LABELS, CountedAs, counting_notes
 from analysis.hourly_cost import HourlyCost
 from analysis.incident_answer import StoredAnswer
 from analysis.over_time.trends import DAY_NS, Trend
@@ -289,6 +290,10 @@ def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     why = " Percentiles are within 1 %, because there are too many requests to read each."
     within = why * now.rolled + wording.hidden(now.hidden)
+    within += "".join(f" {each}" for each in counting_notes(now.counted_as, now.without_prefill))
+    servers = view.equals.keys() & set(SERVER_LABELS)
+    if now.rolled and now.counted_as is CountedAs.ENGINE_ROWS and not servers:
+        within += " A shorter range has the users’ requests."
     if before is None:
         return f"{of}There is too little earlier data to show the usual range.{within}"
     start, end = (

@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
@@ -7,11 +8,14 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from analysis.counted_requests import CountedAs
 from analysis.over_time import trends
 from store.database import open_database
 from store.rollups.bucket_builder import build_marked
 from telemetry.requests import Outcome
 from telemetry.window import Window
+from tests.store.joined.rows import START_NS as JOINED_START_NS
+from tests.store.joined.test_user_requests import STATED, pair, store_rows
 from ui.kit import colours
 from ui.kit.downloads import csv_of
 from ui.views.overview import charts
@@ -166,3 +170,40 @@ def test_an_empty_stretch_is_drawn_empty(opened: Callable[..., Engine]) -> None:
     failures = charts.failures(now, None, [], UTC, colours.EITHER)
     assert set(failures.data[0].y) == {None}
     assert now.number == 0
+
+
+def test_joined_requests_count_once_and_are_not_compared_with_engine_rows(
+    opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened([])
+    rows = [row for number in range(20) for row in pair(number)]
+    earlier = [
+        replace(
+            each,
+            received_unix_ns=each.received_unix_ns - 600 * NS,
+            trace_id=f"b{each.trace_id[1:]}",
+        )
+        for each in rows
+    ]
+    store_rows(engine, [*rows, *earlier], STATED)
+    window = Window(JOINED_START_NS, JOINED_START_NS + 600 * NS)
+    now = trends.read(engine, window, {}, 60 * NS)
+    assert (now.number, now.counted_as) == (20, CountedAs.JOINED)
+    e2e_s = now.percentiles["e2e_s"].series["p50"].value_s
+    assert e2e_s[~np.isnan(e2e_s)] == pytest.approx(0.520)
+    of_one = trends.read(engine, window, {"replica": "d"}, 60 * NS)
+    assert (of_one.number, of_one.counted_as) == (20, CountedAs.ENGINE_ROWS)
+
+    build_marked(engine, time.time_ns() // NS)
+    monkeypatch.setattr(trends, "MAX_READ", 30)
+    before = trends.before(engine, now, {})
+    assert before is not None
+    assert (before.number, before.rolled) == (20, False)
+    monkeypatch.setattr(trends, "MAX_READ", 10)
+    assert trends.before(engine, now, {}) is None
+    rolled = trends.read(engine, window, {}, 60 * NS)
+    assert (rolled.number, rolled.counted_as) == (40, CountedAs.ENGINE_ROWS)
+    monkeypatch.setattr(trends, "MAX_READ", 1_000)
+    before = trends.before(engine, rolled, {})
+    assert before is not None
+    assert before.rolled
