@@ -39,7 +39,7 @@ from exporters.totals.recent_requests import RecentIds, RecentSources
 from exporters.totals.request_batch import RequestBatch, by_value
 from exporters.totals.request_costs import CostTotals, cost_families
 from exporters.totals.requests import RequestTotals, TenantTotals
-from exporters.totals.slo import SloCounts
+from exporters.totals.slo import SloCounts, UserRows
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -65,6 +65,8 @@ class PrometheusExporter(Families):
         notifications: returns the number of attempts to notify, by channel and result.
         usd_per_s: returns the price per second of a replica's engine, or None if it is unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
+        users: joins the rows of prefill and decode servers for objectives, or None to count each
+            row.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class PrometheusExporter(Families):
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
         starts: Callable[[Collection[str]], Mapping[EngineKey, EngineStart]] = lambda replicas: {},
+        users: UserRows | None = None,
     ) -> None:
         self._report = report
         self._starts = starts
@@ -104,7 +107,7 @@ class PrometheusExporter(Families):
         self._gpus = GpuTotals(clock_unix_ns)
         self._probes = ProbeTotals()
         self._objectives = objectives or {}
-        self._slos = SloCounts(self._objectives, placed)
+        self._slos = SloCounts(self._objectives, placed, users)
         self._targets = targets or {}
         self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0
@@ -173,6 +176,11 @@ class PrometheusExporter(Families):
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             self._count_waiting(now_unix_ns)
+            due = self._slos.due(now_unix_ns)
+        joined = self._slos.joined(due)
+        self._slos.read_roles()
+        with self._lock:
+            self._slos.add_joined(joined)
             self._forget_removed_labels()
             requests = self._requests.copy()
             tenants = self._tenants.copy()

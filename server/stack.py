@@ -63,6 +63,7 @@ from server.supervised_children import Ends, SupervisedExplorer, SupervisedSimul
 from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, masked_url, urls
+from store.joined.received_rows import ReceivedRows
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
 from store.rollups.label_storage import exported_tenants
@@ -233,6 +234,7 @@ class Stack:
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
             starts=starts,
+            users=ReceivedRows(engine, self.clock),
         )
         rooflines = RooflineMetrics(starts, self.clock, peaks)
         self._keep = keep

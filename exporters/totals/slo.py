@@ -5,11 +5,16 @@ count with an earlier time. A request in flight is counted when a report first s
 request is bad. Each report contains the request's age at the previous report, so that the first
 such report is known. A request that was counted as bad stays bad, even if it ends with a client
 error. Counters cannot decrease.
+
+If prefill and decode are on different servers, the rows of a request arrive apart, in any order.
+Rows then wait `JOIN_AFTER_NS`, and the next scrape counts them as one request of a user.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +39,7 @@ from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from exporters.totals.request_batch import BoolArray, RequestBatch
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import Probe
+from telemetry.request_rows import RequestRows
 from telemetry.sketches import IntArray
 
 LATE: Final = "late"
@@ -43,6 +49,37 @@ REASONS: Final = (*map(str, EXCLUDED), LATE)
 LATE_NS: Final = 300 * 10**9
 """A row that arrives later than this after the request's end is `late`. It is the shortest window
 of a paging alert."""
+
+
+JOIN_AFTER_NS: Final = 15 * 10**9
+"""A server sends a row up to 5 s after its request ended (OTEL_BSP_SCHEDULE_DELAY). A prefill row
+that also needed a second attempt of 10 s (OTEL_EXPORTER_OTLP_TIMEOUT) arrives in this time."""
+MAX_WAITING: Final = 100_000
+"""Maximum number of waiting rows, if there are no scrapes. Older rows count without a join."""
+_PLACE: Final = "place"
+
+_log = logging.getLogger(__name__)
+
+
+class UserRows(Protocol):
+    """Replaces rows of engines by rows of users' requests."""
+
+    columns: Sequence[str]
+    """The columns that `joined` needs. It keeps other columns."""
+
+    def are_apart(self) -> bool:
+        """Whether a user's request has several rows."""
+
+    def joined(self, rows: pa.Table) -> pa.Table:
+        """One row for each user's request."""
+
+
+class WaitingRows(NamedTuple):
+    """Rows that are not counted yet, and when they arrived."""
+
+    rows: RequestRows
+    late: BoolArray
+    at_unix_ns: int
 
 
 @dataclass(slots=True)
@@ -80,23 +117,86 @@ class SloCounts:
         self,
         objectives: Mapping[str, GoodEvents],
         placed: Callable[[GoodEvents], tuple[Group, ...]],
+        users: UserRows | None = None,
     ) -> None:
         self._objectives = dict(objectives)
         self._placed = placed
+        self._users = users
+        self._apart = False
+        self._waiting: deque[WaitingRows] = deque()
         self._totals: dict[Key, SloTotals] = {}
         self._scraped = False
 
     def add(self, bulk: RequestBatch) -> None:
-        """Count requests for the objectives that apply to them."""
+        """Count requests for the objectives that apply to them. Rows that must be joined first wait
+        for `due`."""
         late = _is_late(bulk.now_unix_ns, bulk.ended_unix_ns)
+        if not self._apart:
+            self._count(bulk.rows, late)
+            return
+        self._waiting.append(WaitingRows(bulk.rows, late, bulk.now_unix_ns))
+        while sum(len(each.rows) for each in self._waiting) > MAX_WAITING:
+            oldest = self._waiting.popleft()
+            self._count(oldest.rows, oldest.late)
+
+    def due(self, now_unix_ns: int) -> list[WaitingRows]:
+        """Remove and return the rows that waited long enough."""
+        found = []
+        while self._waiting and not (
+            0 <= now_unix_ns - self._waiting[0].at_unix_ns < JOIN_AFTER_NS and self._apart
+        ):
+            found.append(self._waiting.popleft())
+        return found
+
+    def read_roles(self) -> None:
+        """Read whether rows must be joined. This reads the store, so call it without a lock."""
+        if self._users is not None:
+            try:
+                self._apart = self._users.are_apart()
+            except Exception:  # rows wait, or are counted, as before
+                _log.warning("the roles of the engines could not be read", exc_info=True)
+
+    def joined(self, due: Sequence[WaitingRows]) -> list[tuple[WaitingRows, pa.Table]]:
+        """Join the rows that `due` returned. This reads the store, so call it without a lock.
+
+        Returns: the rows, and for each the table to count. The table's column `place` has the
+        number of each row.
+        """
+        found = []
+        for each in due:
+            table = self._table(each.rows, () if self._users is None else self._users.columns)
+            if self._users is not None:
+                try:
+                    table = self._users.joined(table)
+                except Exception:  # the rows count with their engines' latencies
+                    _log.warning("requests could not be joined for /metrics", exc_info=True)
+            found.append((each, table))
+        return found
+
+    def add_joined(self, found: Sequence[tuple[WaitingRows, pa.Table]]) -> None:
+        """Count joined rows."""
+        for each, table in found:
+            self._count(each.rows, each.late, table)
+
+    def _goodputs(self) -> Iterator[tuple[str, Goodput]]:
         for name, goodput in self._objectives.items():
-            if not isinstance(goodput, Goodput):
-                continue
-            columns = (*columns_of(goodput.where, goodput.good), *goodput.by)
-            table = table_of(bulk.rows, dict.fromkeys(columns))
+            if isinstance(goodput, Goodput):
+                yield name, goodput
+
+    def _table(self, rows: RequestRows, more: Sequence[str]) -> pa.Table:
+        columns = dict.fromkeys(more)
+        for _, goodput in self._goodputs():
+            columns |= dict.fromkeys((*columns_of(goodput.where, goodput.good), *goodput.by))
+        return table_of(rows, columns).append_column(_PLACE, pa.array(np.arange(len(rows))))
+
+    def _count(self, rows: RequestRows, late: BoolArray, joined: pa.Table | None = None) -> None:
+        place = slice(None) if joined is None else joined[_PLACE].to_numpy()
+        for name, goodput in self._goodputs():
+            columns = dict.fromkeys((*columns_of(goodput.where, goodput.good), *goodput.by))
+            table = table_of(rows, columns) if joined is None else joined.select(list(columns))
             codes = judge_table(goodput.where, goodput.good, table)
-            codes[was_bad_in_flight(goodput, bulk.rows)] = NOT_SELECTED
-            self._add(name, goodput, table, codes, late)
+            codes[was_bad_in_flight(goodput, rows)[place]] = NOT_SELECTED
+            self._add(name, goodput, table, codes, late[place])
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
         """Count the requests whose reports show for the first time that they missed an
