@@ -25,11 +25,14 @@ from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, renamed
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
+from analysis.counted_requests import CountedAs, counted_as, counting_notes
 from analysis.recorded_traffic import LEAD_S
 from analysis.stored_predictions import Expected, deployed, expected, replicas_of
 from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray
+from store.joined.prefill_engines import known_roles
+from store.joined.user_requests import is_prefill_half
 from store.predictions import predictions
 from store.queries import newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
@@ -39,6 +42,11 @@ MAX_READ = 300_000
 """Maximum number of requests to read on each side. Reading them takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
+DECODE_ROWS = (
+    "Prefill and decode are on different servers: this comparison counts each request once, with"
+    " the times of its decode server. TTFT and E2E lack the prefill. Select a prefill server by its"
+    " label replica to compare its prefills."
+)
 _NS = 10**9
 
 
@@ -115,10 +123,12 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     groups = group_numbers([before.table, after.table], without=[*question.labels, *ignored])
     if question.overlap:
         _refuse_common(before, after, chosen)
+    halves = _without_prefill_halves(engine, question, [before, after], chosen)
     ended, note = _settled(engine, question, [before, after], chosen)
     for each, rows in zip((before, after), chosen, strict=True):
         rows &= each.received_unix_ns < ended
     notes = [note] if note and question.after.window.to_unix_ns > ended else []
+    notes += halves
     sides = [
         Chosen(each, numbers, rows)
         for each, numbers, rows in zip((before, after), groups, chosen, strict=True)
@@ -187,6 +197,27 @@ def _refuse_common(before: SideRequests, after: SideRequests, chosen: Sequence[B
         raise CompareError(
             f"{common:,} requests belong to both sides; choose labels that exclude each other"
         )
+
+
+def _without_prefill_halves(
+    engine: Engine,
+    question: CompareQuestion,
+    sides: Sequence[SideRequests],
+    chosen: Sequence[BoolArray],
+) -> list[str]:
+    """Deselect the prefill rows of joined requests, so that a request counts once.
+
+    Returns: a note if servers do only prefills.
+    """
+    notes = []
+    for side, each, rows in zip((question.before, question.after), sides, chosen, strict=True):
+        kind = counted_as(engine, side.window, question.labels)
+        if kind is CountedAs.JOINED:
+            rows &= ~is_prefill_half(each.table, known_roles(engine, side.window.to_unix_ns))
+            notes.append(DECODE_ROWS)
+        else:
+            notes += counting_notes(kind)
+    return list(dict.fromkeys(notes))
 
 
 def _settled(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, select
 
 from store.connections import reading
@@ -29,6 +30,8 @@ COLUMNS: Final = HOP_COLUMNS
 AT_ONCE: Final = 5_000
 """Number of rows that are joined at a time. A statement has up to four ids per row."""
 _Span = tuple[str, str]
+EngineKey = tuple[str, int | None]
+BoolArray = NDArray[np.bool_]
 
 
 class _Times(NamedTuple):
@@ -61,14 +64,11 @@ def join_user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> UserRequ
     Args:
         rows: rows of engines, with at least `COLUMNS`. Other columns are kept.
     """
-    prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
+    prefills = _prefill_engines(roles)
     if not prefills or not rows.num_rows:
         return UserRequests(rows)
-    engines = list(zip(rows["replica"].to_pylist(), rows["engine"].to_pylist(), strict=True))
-    prefilled = np.array([key in prefills for key in engines])
-    done = pc.is_in(rows["outcome"].cast(pa.string()), value_set=pa.array(_DONE)).to_numpy()
-    one_token = pc.less_equal(pc.fill_null(rows["output_tokens"], 0), 1).to_numpy()
-    kept = ~(prefilled & done & one_token)
+    prefilled = _served_by(rows, prefills)
+    kept = ~is_prefill_half(rows, roles)
     rows = rows.filter(pa.array(kept))
     decodes = rows.filter(pa.array(~prefilled[kept])).select(COLUMNS)
     replicas = sorted({replica for replica, _ in prefills})
@@ -85,6 +85,28 @@ def join_user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> UserRequ
     if users:
         rows = _with_users_times(rows, users)
     return UserRequests(rows, _without_prefill(rows, users))
+
+
+def is_prefill_half(rows: pa.Table, roles: Roles) -> BoolArray:
+    """Return which rows are successful prefills of a prefill engine: (n,). They are not requests of
+    users.
+
+    Args:
+        rows: rows with replica, engine, outcome and output_tokens.
+    """
+    done = pc.is_in(rows["outcome"].cast(pa.string()), value_set=pa.array(_DONE)).to_numpy()
+    one_token = pc.less_equal(pc.fill_null(rows["output_tokens"], 0), 1).to_numpy()
+    half: BoolArray = _served_by(rows, _prefill_engines(roles)) & done & one_token
+    return half
+
+
+def _prefill_engines(roles: Roles) -> Set[EngineKey]:
+    return {key for key, role in roles.items() if role is EngineRole.PREFILL}
+
+
+def _served_by(rows: pa.Table, engines: Set[EngineKey]) -> BoolArray:
+    keys = zip(rows["replica"].to_pylist(), rows["engine"].to_pylist(), strict=True)
+    return np.array([key in engines for key in keys], dtype=bool)
 
 
 def _without_prefill(rows: pa.Table, joined: Collection[_Span]) -> int:

@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.openslo.reader import OBJECTIVES, load
-from analysis.compare.answer import answer_compare, read_sides
+from analysis.compare.answer import DECODE_ROWS, answer_compare, read_sides
 from analysis.compare.as_json import as_json
 from analysis.compare.question import CompareError, CompareQuestion, CompareSide
 from analysis.compare.sentences import finding
 from analysis.compare.verdict import CompareVerdict
 from cli.render import text
 from store.access.restricted import restricted
+from store.database import open_database
 from store.queries import newest_unix_ns
 from telemetry.access import Access, Grant
 from telemetry.requests import Outcome, RequestTimeline
@@ -34,6 +35,8 @@ from tests.analysis.compare.two_windows import (
     store_restarted,
     store_two_models,
 )
+from tests.store.joined.rows import START_NS as JOINED_START_NS
+from tests.store.joined.test_user_requests import STATED, pair, store_rows
 
 FAR = Window(10**18, 10**18 + 10**12)
 FAR_LATER = Window(2 * 10**18, 2 * 10**18 + 10**12)
@@ -346,3 +349,19 @@ def test_hostile_labels_select_nothing(engine: Engine) -> None:
         sides = [CompareSide(BEFORE, {"tenant": value}), CompareSide(AFTER, {"tenant": value})]
         answer = answer_compare(engine, CompareQuestion(sides[0], sides[1]), replay=False)
         assert answer.requests_before == answer.requests_after == 0
+
+
+def test_a_joined_request_is_compared_once(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
+    store_rows(database, [row for number in range(60) for row in pair(number)], STATED)
+    before = Window(JOINED_START_NS, JOINED_START_NS + 20 * 10**9)
+    after = Window(before.to_unix_ns, before.to_unix_ns + 20 * 10**9)
+    sides, notes = read_sides(database, CompareQuestion(CompareSide(before), CompareSide(after)))
+    assert [side.rows.sum() for side in sides] == [20, 20]
+    assert DECODE_ROWS in notes
+    prefills = {"replica": "p"}
+    of_one = CompareQuestion(CompareSide(before, prefills), CompareSide(after, prefills))
+    sides, (note,) = read_sides(database, of_one)
+    assert [side.rows.sum() for side in sides] == [20, 20]
+    assert note.startswith("Engine rows")
+    database.dispose()
