@@ -188,11 +188,12 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
 
 
 def _refusal(recorded: Recorded, lever: AdviceLever) -> str | None:
-    """Return why an engine does not allow the lever's arguments, or None if every engine allows
-    them.
+    """Return why the lever cannot be replayed or an engine does not allow its arguments, or None.
 
     The lever's values are computed from the first engine's arguments. Other engines may have
     different arguments."""
+    if recorded.prefill_apart and lever.edits.pools:
+        return "prefill and decode are on different servers"
     for each in recorded.engines:
         try:
             edited_engine(each.model.engine, lever.edits.arguments or {})

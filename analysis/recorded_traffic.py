@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.access.evidence import require_all_tenants
+from analysis.counted_requests import CountedAs, counted_as
 from analysis.present_arguments import EngineKey, latest_change, runs_by_engine
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
@@ -121,6 +122,9 @@ class Recorded:
     """Indices in `tenants` of the tenants whose clients wait for each answer, over all engines.
     `RecordedEngine.waiting` contains a tenant only if each of its clients sends all requests to one
     engine."""
+    prefill_apart: bool = False
+    """Whether some servers do only prefills. The rows of a joined request are then replayed as
+    separate requests of their servers."""
 
     @property
     def replicas(self) -> int:
@@ -174,7 +178,7 @@ def read_recorded(
         *starts_between(engine, lead.from_unix_ns, lead.to_unix_ns),
     ]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_columns]))
-    return recorded_of(
+    recorded = recorded_of(
         request_columns(engine, lead, columns),
         sample_table(engine, lead),
         starts,
@@ -183,6 +187,8 @@ def read_recorded(
         present_only=present_only,
         in_parts=in_parts,
     )
+    apart = counted_as(engine, window) is not CountedAs.REQUESTS
+    return replace(recorded, prefill_apart=apart)
 
 
 def recorded_of(

@@ -27,6 +27,7 @@ from analysis.recorded_traffic import MIN_REQUESTS, Recorded
 from analysis.what_if import (
     PLACES,
     POINTS,
+    PREFILL_APART,
     RESAMPLED,
     WhatIfAnswer,
     WhatIfQuestion,
@@ -48,7 +49,7 @@ from analysis.window_replay import (
 )
 from replay.arrivals import Arrivals, FloatArray
 from replay.conditions import Conditions, Shift
-from replay.edits import Edits, edited_engine
+from replay.edits import EditError, Edits, edited_engine
 from replay.outcome import Bind
 from store.queries import request_schema
 
@@ -124,8 +125,10 @@ def predict_trace(
         draws: number of resampled replays for the intervals, or 0 for no intervals.
 
     Raises:
-        EditError: an edit is not allowed.
+        EditError: an edit is not allowed, or prefill and decode are on different servers.
     """
+    if recorded.prefill_apart:
+        raise EditError(PREFILL_APART)
     trace = replace(trace, received_s=trace.received_s - trace.received_s[0])
     edits = question.edits
     of_window, now = reproduce(recorded, replace(question, equals={}))

@@ -65,6 +65,12 @@ MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 For a real vLLM, the error is at most 5 % at P50 and 25 % at P99. In a window that another program
 disturbed, the prediction of P99 was wrong by 50 % (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
+PREFILL_APART: Final = (
+    "prefill and decode are on different servers, so requests cannot be moved to other servers by"
+    " replicas, router, data_parallel_size or a trace; allowed: other engine arguments, rate,"
+    " prompt and output"
+)
+
 RESAMPLED: Final = 40
 """Number of resampled pairs of replays for an interval. From 40 draws, a standard deviation can be
 estimated to within 11 %."""
@@ -262,6 +268,8 @@ def _predict_group(
     """Predict the effects of alternative edits.
 
     Either all of these edits set the replicas or the router, or none of them does."""
+    if recorded.prefill_apart and any(each.pools for each in alternatives):
+        raise EditError(PREFILL_APART)
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
@@ -645,6 +653,12 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
         found.append("each engine of a replica has a separate API server process")
     if np.nansum(recorded.column("queue_held_s")) > 0:
         found.append("the waits for KV transfers and grammars stay as recorded")
+    if recorded.prefill_apart:
+        found.append(
+            "prefill and decode are on different servers: each server's row counts as a request,"
+            " with this server's times, and a change of one server does not change the other"
+            " server's load; select one server by its label replica"
+        )
     found += _waiting_clients(recorded, edits)
     if any(each.factor > 1 for each in edits.rates):
         found.append("added requests are copies of recorded requests")

@@ -86,7 +86,8 @@ def test_a_failed_attempt_of_an_answered_request_is_no_failed_request(engine: En
 def spans(engine: Engine, **equals: str | None) -> list[Any]:
     found = read_counted_requests(engine, WINDOW, equals=equals, columns=["span_id"])
     assert found.table.column_names == ["span_id"]
-    return found.table["span_id"].to_pylist()
+    ids: list[Any] = found.table["span_id"].to_pylist()
+    return ids
 
 
 def test_requests_that_lost_their_ids_keep_their_own_times_and_are_counted(engine: Engine) -> None:

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from functools import cache
 from heapq import heappop, heappush
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,24 +12,28 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
 from alerts.openslo.reader import OBJECTIVES, load
+from analysis.advice import advise
 from analysis.recorded_traffic import (
     LEAD_S,
     REQUEST_COLUMNS,
     NotReplayableError,
     Recorded,
     engine_config,
+    read_recorded,
     recorded_of,
 )
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.window_replay import METRICS, blocks_of, replayed, resampled, traffic_of
-from replay.edits import EditError, Edits, RateEdit
+from replay.edits import EditError, Edits, RateEdit, edits_of
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fault import SimulatedFault
 from simulator.workload import Workload
+from store.database import open_database
 from telemetry.starts import read, written
 from telemetry.window import Window
 from tests.analysis.recorded_fleet import recorded_window, simulated_window
+from tests.store.conftest import put
 
 SECONDS = 150
 ENGINE = EngineConfig(max_num_seqs=64)
@@ -520,3 +525,28 @@ def test_the_answer_states_whether_waiting_clients_wait(
     (sentence,) = [each for each in found.extrapolated if whole.tenants[0] in each]
     assert ("wait for each answer" in sentence) == waits
     assert ("at the recorded times" in sentence) != waits
+
+
+def test_prefill_and_decode_servers_are_replayed_one_by_one() -> None:
+    apart = replace(recorded(2), prefill_apart=True)
+    question = WhatIfQuestion(apart.window, edits_of(["max_num_seqs=32"]))
+    (note,) = [each for each in predict(apart, question, 0).extrapolated if "prefill" in each]
+    assert "each server's row counts as a request" in note
+    for edit in ("replicas=3", "router=round_robin", "data_parallel_size=2"):
+        moved = WhatIfQuestion(apart.window, edits_of([edit]))
+        with pytest.raises(EditError, match="allowed: other engine arguments"):
+            predict(apart, moved, 0)
+    advised = advise(apart, question, "queue_s", 0)
+    assert not any(each.lever.edits.pools for each in advised.advice)
+    assert "one more replica: prefill and decode are on different servers" in advised.unknown
+
+
+@pytest.mark.parametrize("prefill_replicas", [0, 1])
+def test_a_recording_knows_whether_servers_only_prefill(
+    tmp_path: Path, prefill_replicas: int
+) -> None:
+    data, window = simulated_window(40, seed=11, replicas=2, prefill_replicas=prefill_replicas)
+    engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
+    put(engine, *data.requests, *data.samples, *data.starts)
+    assert read_recorded(engine, window).prefill_apart is (prefill_replicas == 1)
+    engine.dispose()
