@@ -56,7 +56,11 @@ _TTFT: Final = next(each for each in series.HISTOGRAMS if each.field == "ttft_s"
 BOARD: Final = Board(
     uid="tailspan-requests",
     title="Tailspan / Requests",
-    description="Latencies, phases and outcomes of the requests.",
+    description=(
+        "Latencies, phases and outcomes of the requests. If prefill and decode are on different "
+        "servers, a request counts once for each server, with this server's times; only objectives "
+        "count it once."
+    ),
     variables=("model", "region", "replica", "tenant"),
     rows=(
         Row(

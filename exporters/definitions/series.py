@@ -184,7 +184,8 @@ RECENT_BY_TENANT: Final = {
 
 REQUESTS: Final = MetricSeries(
     "tailspan_requests_total",
-    "Ended requests, by outcome: stop, length, abort, error or rejected.",
+    "Ended requests, by outcome: stop, length, abort, error or rejected. A joined request counts"
+    " once for each of its servers.",
     (*REQUEST_LABELS, "outcome"),
 )
 
@@ -229,7 +230,7 @@ COSTS: Final = {
 
 TENANT_REQUESTS: Final = MetricSeries(
     "tailspan_tenant_requests_total",
-    "Ended requests, by tenant and outcome.",
+    "Ended requests, by tenant and outcome. A joined request counts once for each of its servers.",
     (*TENANT_LABELS, "outcome"),
 )
 TENANT_TOKENS: Final = {
@@ -289,7 +290,8 @@ PART_SECONDS: Final = MetricSeries(
 
 SLO_EVENTS: Final = MetricSeries(
     vocabulary.EVENTS,
-    "Requests that the objective applies to, good and bad.",
+    "Requests that the objective applies to, good and bad. A joined request counts once, about 15 s"
+    " after its row.",
     (vocabulary.SLO,),
 )
 SLO_TARGET: Final = MetricSeries(

@@ -82,6 +82,7 @@ def _replicas(context: Context, found: FleetData) -> None:
         data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),
         data_sources.scraped(found.scraped_replicas),
+        *found.counting,
     ):
         if note:
             paragraph(note)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
+from analysis.counted_requests import counted_as, counting_notes
 from analysis.fleet import FleetQuestion, FleetState, answer_fleet
 from analysis.over_time.columns import FloatArray, IntArray, instants
 from analysis.over_time.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
@@ -57,6 +58,8 @@ class FleetData:
     ignored_labels: Sequence[str]
     """Labels that engines do not have. Filters by these labels apply only to requests."""
     incident: IncidentRow | None
+    counting: Sequence[str] = ()
+    """Sentences that state what a replica's requests are."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> FleetData:
@@ -64,6 +67,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
     question = FleetQuestion(window, equals, ENGINE_COLUMNS, GPU_COLUMNS, REQUEST_COLUMNS, FIRST_OF)
     with store_errors():
         found = answer_fleet(engine, question)
+        counting = counting_notes(counted_as(engine, window, ["replica"]))
     names = sorted(str(name) for name in found.samples["replica"].unique().to_pylist())
     configs = fleet_configs.groups(found.at_end, names)
     request_rows, without_samples = _of_replicas(found.requests, names)
@@ -81,6 +85,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
         Starts(shown_starts(found.known_starts, window.from_unix_ns), found.newest_starts),
         found.ignored_labels,
         found.incident,
+        counting,
     )
 
 
