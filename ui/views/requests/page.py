@@ -67,6 +67,8 @@ def _requests(context: Context, found: RequestsData) -> None:
     st.html(f"<p class='headline'>{headline}</p>{_outcomes(outcomes, view)}")
     if rolled is None and (less := data_sources.note(table)):
         paragraph(html.escape(less))
+    for each in found.counting:
+        paragraph(each)
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):

@@ -1,12 +1,13 @@
 """Read the Requests page's data from the store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from sqlalchemy import Engine
 
+from analysis.counted_requests import counted_as, counting_notes
 from analysis.joined.requests import JoinedList, JoinedQuestion, answer_joined
 from analysis.over_time.engine_gauges import read_gauges
 from analysis.over_time.rolled import Rolled, read_rolled
@@ -36,6 +37,8 @@ class RequestsData:
     """The rollups, if there are too many requests. `requests` then has the slowest requests."""
     joined: JoinedList = NO_JOINED
     """The joined requests among the newest rows, if requests were read."""
+    counting: Sequence[str] = ()
+    """Sentences that state what the counts and charts count."""
 
     @property
     def number(self) -> int:
@@ -63,4 +66,5 @@ def read_requests(
                 if rolled is None
                 else NO_JOINED
             ),
+            counting=counting_notes(counted_as(engine, window, ["replica"])),
         )
