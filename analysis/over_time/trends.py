@@ -1,7 +1,7 @@
 """Percentiles, traffic and outcomes in each bin of a range, and their usual values.
 
 With many requests, the values come from rollups, and percentiles are within 1 %. Rollups contain
-the rows of engines. Joined requests are therefore counted only up to `MAX_READ` rows.
+the rows of engines. Joined requests are therefore counted only up to `MAX_JOINED` rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,10 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MAX_READ: Final = 30_000
-"""Requests are read one by one only up to this number, in about 0.1 s. Joining them takes about
-1.5 s more (docs/benchmarks.md#joined-requests)."""
+"""Requests are read one by one only up to this number, in about 0.1 s."""
+MAX_JOINED: Final = 20_000
+"""Rows of prefill and decode servers are joined only up to this number, in about 2 s: 15,000 rows
+took 1.5 s of CPU."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
@@ -107,12 +109,14 @@ def read(
 
     Args:
         width_ns: width of the bins, or None for a width that depends on the range.
-        most: maximum number of requests to read one by one, or None for `MAX_READ`.
+        most: maximum number of requests to read one by one, or None for `MAX_READ` or `MAX_JOINED`.
     """
+    if most is None:
+        joins = counted_as(engine, window, equals) is CountedAs.JOINED
+        most = MAX_JOINED if joins else MAX_READ
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
-        most = MAX_READ if most is None else most
         if number > most or whole.requests_deleted_before_unix_ns() > window.from_unix_ns:
             return _rolled(engine, window, equals, _bins(window, number, width_ns))
     found = read_counted_requests(engine, window, equals=equals, columns=COLUMNS)
@@ -154,7 +158,7 @@ def before(
     width_ns = now.bins.width_ns
     most = None
     if now.counted_as is not CountedAs.REQUESTS:
-        most = 0 if now.rolled else 2 * MAX_READ
+        most = 0 if now.rolled else 2 * MAX_JOINED
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):
         found = read(engine, window, equals, width_ns, most)
         per_engine = [each.counted_as is CountedAs.ENGINE_ROWS for each in (now, found)]

@@ -16,6 +16,8 @@ from telemetry.requests import Outcome, RequestTimeline
 from tests.store.conftest import put
 from tests.store.joined.rows import START_NS, S
 from tests.store.joined.test_user_requests import BOTH, STATED, pair, store_rows
+from ui.views.fleet.read import read_fleet
+from ui.views.requests.read import read_requests
 
 WINDOW = Window(START_NS, START_NS + 600 * S)
 NUMBER = 20
@@ -111,3 +113,11 @@ def test_without_separate_servers_nothing_is_joined(engine: Engine) -> None:
     store_rows(engine, rows_of(), {})
     found = answer_stats(engine, StatsQuestion(WINDOW))
     assert (found.groups[0]["requests"], found.counted_as) == (2 * NUMBER, CountedAs.REQUESTS)
+
+
+def test_pages_of_engine_rows_say_so(engine: Engine) -> None:
+    store_rows(engine, rows_of(1), STATED)
+    for found in (read_fleet(engine, WINDOW, {}), read_requests(engine, WINDOW, {})):
+        (note,) = found.counting
+        assert note.startswith("Engine rows")
+    assert read_fleet(engine, Window(0, START_NS - 60 * S), {}).counting == []

@@ -137,6 +137,19 @@ def test_means_of_phases_sum_if_requests_have_different_phases(
     assert sum(found["means"]["phases"].values()) == pytest.approx(found["means"]["e2e_s"])
 
 
+def test_stats_without_joined_state_what_they_count(run: Run, put: Callable[..., None]) -> None:
+    put(*(row for number in range(5) for row in pair(number)))
+    (whole,) = objects(run("stats", "--format", "json"))
+    assert (whole["requests"], whole["counted_as"]) == (5, "joined_requests")
+    assert "each user’s request counts once" in run("stats").stdout
+    by_server = objects(run("stats", "--by", "replica", "--format", "json"))
+    assert [(each["requests"], each["counted_as"]) for each in by_server] == [
+        (5, "engine_rows"),
+        (5, "engine_rows"),
+    ]
+    assert "Engine rows" in run("stats", "--by", "replica").stdout
+
+
 def test_stats_as_text_have_the_phases_and_their_sum(run: Run, put: Callable[..., None]) -> None:
     put(*pair(0, tenant=LABEL), *pair(1))
     shown = run("stats", "--joined", "--by", "tenant").stdout

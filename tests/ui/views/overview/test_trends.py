@@ -195,15 +195,15 @@ def test_joined_requests_count_once_and_are_not_compared_with_engine_rows(
     assert (of_one.number, of_one.counted_as) == (20, CountedAs.ENGINE_ROWS)
 
     build_marked(engine, time.time_ns() // NS)
-    monkeypatch.setattr(trends, "MAX_READ", 30)
+    monkeypatch.setattr(trends, "MAX_JOINED", 30)
     before = trends.before(engine, now, {})
     assert before is not None
     assert (before.number, before.rolled) == (20, False)
-    monkeypatch.setattr(trends, "MAX_READ", 10)
+    monkeypatch.setattr(trends, "MAX_JOINED", 10)
     assert trends.before(engine, now, {}) is None
     rolled = trends.read(engine, window, {}, 60 * NS)
     assert (rolled.number, rolled.counted_as) == (40, CountedAs.ENGINE_ROWS)
-    monkeypatch.setattr(trends, "MAX_READ", 1_000)
+    monkeypatch.setattr(trends, "MAX_JOINED", 1_000)
     before = trends.before(engine, rolled, {})
     assert before is not None
     assert before.rolled
