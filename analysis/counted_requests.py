@@ -14,11 +14,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
-from store.joined.joined_request import EngineRole
 
 from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS, join_user_requests
-from store.queries import Window, request_table
+from store.queries import request_table
+from telemetry.joined_request import EngineRole
+from telemetry.window import Window
 
 SERVER_LABELS: Final = ("replica", "engine", "config")
 """A question that selects or groups by one of these labels is about servers."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.joined.joined_request import EngineRole
 from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS, user_requests
+from telemetry.joined_request import EngineRole
 
 
 class ReceivedRows:

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from analysis.counted_requests import CountedAs, read_counted_requests
 from analysis.stats import StatsQuestion, answer_stats
 from store.database import open_database
-from store.queries import Window
 from telemetry.requests import Outcome, RequestTimeline
+from telemetry.window import Window
 from tests.store.conftest import put
 from tests.store.joined.rows import START_NS, S
 from tests.store.joined.test_user_requests import BOTH, STATED, pair, store_rows
