@@ -21,11 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
@@ -105,8 +104,7 @@ def engines(number: int) -> list[bytes]:
         for at_unix_ns in times:
             state.totals = dict.fromkeys(totals, 1_000 + len(found) + len(samples))
             samples.append(EngineStateSample(at_unix_ns, state.snapshot({}, {})))
-        exported = metrics_of(samples, resource)
-        found.append(encode_metrics(exported).SerializeToString())
+        found.append(encode_samples(samples, resource))
     return found
 
 

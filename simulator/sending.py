@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry.sdk.metrics.export import MetricsData
@@ -25,7 +25,7 @@ from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.retry import Backoff, deliver
 from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 from tailspan_vllm.otlp.request_span import SCOPE, span_of
 from tailspan_vllm.request.record import RequestRecord
 
@@ -141,8 +141,10 @@ class OtlpExport:
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
             gpus.setdefault(resource, []).append(gpu)
-        metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
-        measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
+        metrics = b"".join(encode_samples(each, of) for of, each in samples.items())
+        measured = b"".join(
+            encode_numbers(MetricsData([gpu_metrics_of(each, of)])) for of, each in gpus.items()
+        )
         unsent = [metrics, *([measured] if gpus else [])]
 
         def send() -> ExportResponse:
@@ -192,10 +194,6 @@ class OtlpExport:
     def close(self) -> None:
         """Stop sending after the current message. This function may be called from any thread."""
         self._closed = True
-
-
-def _encoded(metrics: Iterable[MetricsData]) -> bytes:
-    return b"".join(map(encode_numbers, metrics))
 
 
 class BatchSender:

@@ -20,8 +20,8 @@ from tailspan_vllm.export.reader import SAMPLES_LIMIT
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.export.transport import ExportResponse, post_to
-from tailspan_vllm.otlp.encoder import encode_numbers, export_of
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.encoder import export_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 from tailspan_vllm.otlp.request_span import SCOPE
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.settings import Settings, resource_attributes
@@ -47,7 +47,7 @@ class Exporter:
         self._drops = drops
         self._metrics = Outbox[EngineStateSample](
             self._post["metrics"],
-            lambda samples: encode_numbers(metrics_of(samples, self._resource)),
+            lambda samples: encode_samples(samples, self._resource),
             SAMPLES_PER_EXPORT,
             lambda _count, _reason: None,  # totals are cumulative: lost samples lose no counts
             partial(reports.note, "metrics"),

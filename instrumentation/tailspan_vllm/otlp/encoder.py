@@ -5,10 +5,11 @@ The bytes equal the output of the SDK, except for the order of attributes.
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
+from typing import Any
 
-from opentelemetry.sdk.metrics.export import Gauge, Metric, MetricsData, NumberDataPoint, Sum
+from opentelemetry.sdk.metrics.export import Gauge, Metric, MetricsData, Sum
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -22,6 +23,8 @@ _TIMES = Struct("<3sQ1sQ").pack
 _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
+_VALUE_BYTES = 9
+_CUMULATIVE = b"\x10\x02\x18\x01"
 
 # A tag is a field number and a wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
@@ -89,42 +92,65 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
     return _export(resource, scope, b"".join(spans))
 
 
-def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most data points share one attributes object.
-    encoded = labels.get(id(point.attributes))
-    if encoded is None:
-        encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
-    if since_start:
-        encoded += _POINT_TIME(b"\x11", point.start_time_unix_nano)
-    encoded += _POINT_TIME(b"\x19", point.time_unix_nano)
-    value = point.value
+def points_begin(labels: Mapping[str, Any], started_unix_ns: int | None, at_unix_ns: int) -> bytes:
+    """The bytes of a data point before `point_value`. `started_unix_ns` is None for a gauge."""
+    encoded = attributes(b"\x3a", labels)
+    if started_unix_ns is not None:
+        encoded += _POINT_TIME(b"\x11", started_unix_ns)
+    encoded += _POINT_TIME(b"\x19", at_unix_ns)
+    return b"\x0a" + varint(len(encoded) + _VALUE_BYTES) + encoded
+
+
+def point_value(value: float) -> bytes:
+    """The last bytes of a data point."""
     if type(value) is int and -_TOO_LARGE <= value < _TOO_LARGE:
-        return field(b"\x0a", encoded + _INTEGER_POINT(b"\x31", value))
-    return field(b"\x0a", encoded + _DOUBLE_POINT(b"\x21", value))
+        return _INTEGER_POINT(b"\x31", value)
+    return _DOUBLE_POINT(b"\x21", value)
 
 
-def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
-    data = metric.data
-    if isinstance(data, Sum):
-        points = b"".join(_point(point, labels, True) for point in data.data_points)
-        kind = b"\x10" + SHORT[data.aggregation_temporality] + b"\x18\x01"
-        encoded = field(b"\x3a", points + kind)
-    else:
-        assert isinstance(data, Gauge)
-        encoded = field(
-            b"\x2a", b"".join(_point(point, labels, False) for point in data.data_points)
-        )
-    about = field(b"\x0a", text(metric.name)) + field(b"\x1a", text(metric.unit or ""))
-    return field(b"\x12", about + encoded)
+def gauge_of(name: str, unit: str, points: Iterable[bytes]) -> bytes:
+    """Encode a gauge with these data points."""
+    return _metric(name, unit, field(b"\x2a", b"".join(points)))
+
+
+def sum_of(name: str, unit: str, points: Iterable[bytes]) -> bytes:
+    """Encode a monotonic, cumulative sum with these data points."""
+    return _metric(name, unit, field(b"\x3a", b"".join(points) + _CUMULATIVE))
+
+
+def _metric(name: str, unit: str, data: bytes) -> bytes:
+    about = field(b"\x0a", text(name)) + field(b"\x1a", text(unit))
+    return field(b"\x12", about + data)
+
+
+def metrics_message(
+    resource: Resource, scope: InstrumentationScope, metrics: Iterable[bytes]
+) -> bytes:
+    """An OTLP metrics message with metrics that were encoded with `gauge_of` and `sum_of`."""
+    return _export(resource, scope, b"".join(metrics))
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode gauges and monotonic sums. All metrics share one resource and scope."""
+    """Encode gauges and cumulative sums. All metrics share one resource and scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
-    labels: dict[int, bytes] = {}
-    metrics = b"".join(_metric(metric, labels) for metric in of_scope.metrics)
-    return _export(of_resource.resource, of_scope.scope, metrics)
+    return metrics_message(of_resource.resource, of_scope.scope, map(_encoded, of_scope.metrics))
+
+
+def _encoded(metric: Metric) -> bytes:
+    data = metric.data
+    assert isinstance(data, Gauge | Sum)
+    is_sum = isinstance(data, Sum)
+    points = (
+        points_begin(
+            point.attributes or {},
+            point.start_time_unix_nano if is_sum else None,
+            point.time_unix_nano,
+        )
+        + point_value(point.value)
+        for point in data.data_points
+    )
+    return (sum_of if is_sum else gauge_of)(metric.name, metric.unit or "", points)
 
 
 def _export(resource: Resource, scope: InstrumentationScope, scoped: bytes) -> bytes:

@@ -3,8 +3,7 @@ from collections.abc import Mapping
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
-from tailspan_vllm.otlp.encoder import encode_numbers
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 
 from collector.gpus.otlp_message import message
 from collector.normalise.engine_points import FIELDS
@@ -55,7 +54,7 @@ def engine_message(
         )
         at_unix_ns = NOW_UNIX_NS + second * SECOND_NS
         samples.append(EngineStateSample(at_unix_ns, state.snapshot({}, failures or {}, drops)))
-    return encode_numbers(metrics_of(samples, Resource(labels)))
+    return encode_samples(samples, Resource(labels))
 
 
 def gpu_message(second: int = 0, *, gpus: int = 2, throttle_reasons: str = "") -> bytes:

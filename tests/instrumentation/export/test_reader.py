@@ -16,8 +16,7 @@ from tailspan_vllm.export import reader
 from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.reader import EngineCoreReader
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
-from tailspan_vllm.otlp.encoder import encode_numbers
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.parts import RequestPhaseParts
@@ -182,7 +181,7 @@ def test_totals_begin_anew_if_the_clock_is_set_back_to_before_their_start(
         at_unix_ns = now_unix_ns + after_ns
         state.add(names.STEPS, 1)
         reader.look_at_engines(sampled=True)
-        message = encode_numbers(metrics_of([reader.samples[-1]], RESOURCE))
+        message = encode_samples([reader.samples[-1]], RESOURCE)
         batch = normalise_points(message, now_unix_ns)
         assert not batch.refused
         (sample,) = batch.samples

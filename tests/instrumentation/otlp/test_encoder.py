@@ -12,7 +12,9 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.names import UNITS
 from tailspan_vllm.otlp.encoder import encode, encode_numbers
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
+
+from tests.instrumentation.otlp.sdk_metrics import metrics_of
 
 RESOURCE = Resource({"service.name": "vllm", "process.pid": 7, "tailspan.simulated": True})
 SCOPE = InstrumentationScope("tailspan_vllm")
@@ -114,4 +116,6 @@ def samples(draw: st.DrawFn) -> list[EngineStateSample]:
 @given(samples())
 def test_the_metrics_are_the_sdks(given: list[EngineStateSample]) -> None:
     data = metrics_of(given, RESOURCE)
-    assert ExportMetricsServiceRequest.FromString(encode_numbers(data)) == encode_metrics(data)
+    sdks = encode_metrics(data)
+    assert ExportMetricsServiceRequest.FromString(encode_samples(given, RESOURCE)) == sdks
+    assert encode_samples(given, RESOURCE) == encode_numbers(data)

@@ -7,12 +7,13 @@ from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.export.span_queue import SPAN_BYTES
 from tailspan_vllm.otlp.encoder import encode, encode_span
-from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import TEXT_LIMIT
+
+from tests.instrumentation.otlp.sdk_metrics import metrics_of
 
 RESOURCE = Resource({"service.name": "vllm"})
 
