@@ -18,8 +18,9 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 """All varints of one byte."""
 
 _names: dict[str, bytes] = {}
-_repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Cache of encoded attributes: first by tag, then by name and value. A full cache is cleared."""
+_repeated: dict[bytes, dict[tuple[str, Any, type], bytes]] = {}
+"""Cache of encoded attributes: first by tag, then by name, value and type. A full cache is
+cleared."""
 
 
 def varint(value: int) -> bytes:
@@ -125,20 +126,27 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
         if kind is float:
             keys.append(key)
             numbers.append(value)
-        elif kind is str or kind is int:
-            # Most labels and small counts occur again.
-            pair = repeated.get((key, value))
+        elif kind is str or kind is int or kind is bool or _is_text(value):
+            # Most labels and small counts occur again. The type is part of the key, because
+            # `True == 1`.
+            cached = key, value, kind
+            pair = repeated.get(cached)
             if pair is None:
                 pair = _pair(tag, key, value)
                 if len(repeated) >= 4096:
                     repeated.clear()
-                repeated[key, value] = pair
+                repeated[cached] = pair
             encoded.append(pair)
         else:
             encoded.append(_pair(tag, key, value))
     if keys:
         encoded.append(_numbers(tag, keys, numbers))
     return b"".join(encoded)
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value is a tuple of one text, such as the finish reasons."""
+    return type(value) is tuple and len(value) == 1 and type(value[0]) is str
 
 
 def _pair(tag: bytes, key: str, value: Any) -> bytes:

@@ -131,6 +131,16 @@ _AS_RECORDED: Final = {
     names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
 }
 
+_INSTANTS: Final = {
+    names.ARRIVED: "arrived",
+    names.QUEUED: "queued",
+    names.SCHEDULED: "scheduled",
+    names.FIRST_TOKEN: "first_token",
+    names.FIRST_BYTE: "first_byte",
+    names.FIRST_CONTENT: "first_content",
+    names.LAST_TOKEN: "last_token",
+}
+_instants = attrgetter(*_INSTANTS.values())
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
 _AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
@@ -205,16 +215,15 @@ def _scale(measured_s: float, reported_s: float) -> float:
 
 
 def _events(record: RequestRecord) -> list[Event]:
-    instants: list[tuple[str, float | None]] = [
-        (names.ARRIVED, record.arrived),
-        (names.QUEUED, record.queued),
-        (names.SCHEDULED, record.scheduled),
-        (names.FIRST_TOKEN, record.first_token),
-        (names.FIRST_BYTE, record.first_byte),
-        (names.FIRST_CONTENT, record.first_content),
-        (names.LAST_TOKEN, record.last_token),
-        *((names.PREEMPTION, at) for at in record.preempted_at),
-        *((names.RESUMPTION, at) for at in record.resumed_at),
+    offset_ns = record.wall_offset_ns
+    events = [
+        _Instant(name, offset_ns + round(at * 1e9))
+        for name, at in zip(_INSTANTS, _instants(record), strict=True)
+        if at is not None
     ]
-    attributes = [_Instant(name, _wall_ns(record, at)) for name, at in instants if at is not None]
-    return cast("list[Event]", attributes)
+    for name, instants in (
+        (names.PREEMPTION, record.preempted_at),
+        (names.RESUMPTION, record.resumed_at),
+    ):
+        events += [_Instant(name, _wall_ns(record, at)) for at in instants]
+    return cast("list[Event]", events)

@@ -27,6 +27,19 @@ def split(
 ) -> Phases:
     """Split the time into phases. Timestamps must not decrease. A timestamp that was not reached is
     None."""
+    if (
+        queued is not None
+        and scheduled is not None
+        and first_token is not None
+        and last_token is not None
+    ):
+        return Phases(
+            queued - received,
+            scheduled - queued,
+            first_token - scheduled,
+            last_token - first_token,
+            delivered - last_token,
+        )
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):
         if instant is None:
