@@ -97,6 +97,11 @@ class Hooks:
                 is not called if the original raised.
             failed: called if `before` or `after` failed.
         """
+        if after is None:
+            assert before is not None
+            return self._wrap_before(original, self._before(hook, before, failed))
+        if before is None:
+            return self._wrap_after(original, self._after(hook, after, failed))
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
 
         @wraps(original)
@@ -104,6 +109,23 @@ class Hooks:
             seen = enter(args, kwargs)
             result = original(*args, **kwargs)
             leave(seen, result, args, kwargs)
+            return result
+
+        return wrapper
+
+    def _wrap_before(self, original: Any, enter: Before) -> Any:
+        @wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            enter(args, kwargs)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    def _wrap_after(self, original: Any, leave: After) -> Any:
+        @wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            leave(None, result, args, kwargs)
             return result
 
         return wrapper
@@ -153,11 +175,7 @@ class Hooks:
 
     # A `*given` parameter would take twice as long at every step, so this function is separate.
 
-    def _before(
-        self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
-    ) -> Before:
-        if step is None:
-            return _nothing
+    def _before(self, hook: str, step: Before, failed: Callable[[], None] | None) -> Before:
         in_a_row = 0
 
         def guarded(args: Arguments, kwargs: Keywords) -> Any:
@@ -175,11 +193,7 @@ class Hooks:
 
         return guarded
 
-    def _after(
-        self, hook: str, step: After | None, failed: Callable[[], None] | None = None
-    ) -> After:
-        if step is None:
-            return _nothing
+    def _after(self, hook: str, step: After, failed: Callable[[], None] | None = None) -> After:
         in_a_row = 0
 
         def guarded(seen: Any, result: Any, args: Arguments, kwargs: Keywords) -> Any:
@@ -236,7 +250,3 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 def missing(owner: Any, names: tuple[str, ...]) -> list[str]:
     """The attributes that an object lacks, each as `Type.name`."""
     return [f"{type(owner).__name__}.{name}" for name in names if not hasattr(owner, name)]
-
-
-def _nothing(*_: Any) -> None:
-    pass
