@@ -73,6 +73,7 @@ class StreamedAnswer:
         "_kind",
         "_marker",
         "_markers",
+        "_repeats",
         "_seen",
         "_stats",
         "_two_lines",
@@ -83,6 +84,7 @@ class StreamedAnswer:
     def __init__(self, markers: Markers, flights: Flights) -> None:
         self.first_content: float | None = None
         self._awaits_content = True
+        self._repeats = False
         self._markers = markers
         self._two_lines = markers.event_lines == 2
         self._flights = flights
@@ -104,6 +106,17 @@ class StreamedAnswer:
 
     def sent(self, body: bytes) -> bool:
         """Search the next bytes. Return False if no more bytes are needed."""
+        if (
+            self._repeats
+            and body.startswith(self._marker, self._at)
+            and body.find(_NEWLINE) == len(body) - 2
+            and body[self._after] != QUOTE
+        ):
+            self._seen = self._stats.num_generation_tokens
+            return True
+        return self._search(body)
+
+    def _search(self, body: bytes) -> bool:
         if not self._counting:
             return self._find_content(body)
         length, hashed = self._without_kind
@@ -128,7 +141,8 @@ class StreamedAnswer:
             if kind != self._kind and not self._begin(kind):
                 return self.first_content is None
         self._seen = self._stats.num_generation_tokens
-        return True
+        # An answer of /v1/completions has only content.
+        return self.first_content is None or len(_by_kind(self._markers)) > 1
 
     def tokens(self, output_tokens: int) -> KindTokens:
         """The number of tokens of each kind in an answer that has ended."""
@@ -156,6 +170,8 @@ class StreamedAnswer:
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False
+            # From now on, most events need only the short search in `sent`.
+            self._repeats = not self._two_lines
         if self._kind is None:
             self._stats = next(iter(self._flights)).stats if len(self._flights) == 1 else None
             self._counting = self._stats is not None

@@ -307,3 +307,17 @@ def test_an_aborted_answer_counts_what_was_generated() -> None:
 
 def test_other_routes_have_no_kinds() -> None:
     assert answer_of("/v1/embeddings", False, []) is None
+
+
+def test_a_completion_is_searched_only_until_its_first_content() -> None:
+    stream = Stream("/v1/completions").sends(completion(""))
+    searched = [stream.reads]
+    stream.sends(completion("one"))
+    assert [*searched, stream.reads] == [True, False]
+    assert stream.first_content() is not None
+    assert stream.sends(completion("two")).tokens() == KindTokens(0, 0, 3)
+
+
+def completion(text: str) -> bytes:
+    choice = {"index": 0, "text": text, "finish_reason": None}
+    return f"data: {packed({'id': 'cmpl-1', 'choices': [choice]})}\n\n".encode()
