@@ -24,6 +24,7 @@ class EngineState:
     model: str | None = None
     config: str | None = None
     gauges: dict[str, Number] = field(default_factory=dict)
+    """Each reading replaces this dictionary, because unfinished requests refer to it."""
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     """Number of failures of each hook in the engine core's process."""
@@ -41,7 +42,7 @@ class EngineState:
 
     def load_at_arrival(self) -> Any:
         """The newest known load, for `step_statistics.load_of`."""
-        return self.load if self.load and not self.shared else dict(self.gauges)
+        return self.load if self.load and not self.shared else self.gauges
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""
@@ -65,7 +66,7 @@ class EngineState:
             catch_up=_nothing,
             gauges=dict(self.gauges),
             totals={**self.totals, **own_totals},
-            failures=dict(Counter(hook_failures) + Counter(self.failures)),
+            failures=_sum(hook_failures, self.failures),
             drops=dict(drops or {}),
         )
 
@@ -78,6 +79,11 @@ class EngineState:
             failures=dict(Counter(self.failures) - Counter(before.failures)),
             drops=dict(Counter(self.drops) - Counter(before.drops)),
         )
+
+
+def _sum(some: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    # There are usually no failures, and a `Counter` takes a third of a sample's time.
+    return dict(Counter(some) + Counter(others)) if some and others else {**some, **others}
 
 
 class EngineStateSample(NamedTuple):

@@ -48,6 +48,8 @@ class EngineCoreReader:
         self.before: Callable[[], Mapping[str, float] | None] = dict
         """Seconds of the parts before the first process, by name; None until known."""
         self.messages = 0
+        self.connected = False
+        """Whether the connections to all engines were open at the last read."""
         self._started: set[int] = set()
         self._last_step = LastStep()
         self._set_back: dict[int, EngineStateSample] = {}
@@ -56,16 +58,12 @@ class EngineCoreReader:
         self._drops = drops
         self._processors = Processors()
 
-    @property
-    def connected(self) -> bool:
-        """Return whether the connections to all engines are open."""
-        return self._join.connections >= max(1, len(self._sampled()))
-
     @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
         """Read the messages on the link. If `look` is set, connect to new engines first."""
         self.messages = 0
         self.messages = self._join.read(look)
+        self.connected = self._join.connections >= max(1, len(self._sampled()))
 
     @guard.catch_exceptions("close_link")
     def close(self) -> None:
@@ -140,6 +138,7 @@ class EngineCoreReader:
         failures, drops = dict(guard.failures), self._drops.snapshot()
         states = self._sampled()
         for state in states:
+            state.gauges = state.gauges.copy()
             state.catch_up()
             self._join.add_sample(state)
         unfinished = self._last_step.gauges(states, self.in_flight())

@@ -210,6 +210,7 @@ class Flight:
         "load",
         "lora",
         "outcome",
+        "output_kind",
         "preempted_at",
         "prompt_tokens",
         "removed_state",
@@ -217,7 +218,6 @@ class Flight:
         "resumed_at",
         "span_id",
         "stats",
-        "streamed",
         "trace_id",
         "traceparent",
     )
@@ -231,7 +231,8 @@ class Flight:
         """A trace id from the client takes precedence."""
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
-        self.streamed: bool | None = None
+        self.output_kind: Any = None
+        """vLLM's `RequestOutputKind`."""
         self.stats: Any = None
         """vLLM's `RequestStateStats`, if vLLM keeps statistics. Kept until the exchange ends."""
         self.reported_at: float | None = None
@@ -252,8 +253,13 @@ class Flight:
         """Copy the parameters of the request from vLLM's state."""
         self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
         self.stats = None if self.exchange is None else getattr(state, "stats", None)
-        kind = getattr(getattr(state, "output_kind", None), "name", None)
-        self.streamed = None if kind is None else kind == "DELTA"
+        self.output_kind = getattr(state, "output_kind", None)
+
+    @property
+    def streamed(self) -> bool | None:
+        """Return whether the engine sends each token, or None if unknown."""
+        kind = getattr(self.output_kind, "name", None)
+        return None if kind is None else kind == "DELTA"
 
     @property
     def open(self) -> bool:

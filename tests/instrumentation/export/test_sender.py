@@ -203,6 +203,17 @@ def test_the_sdk_switch_stops_spans(sending: Callable[..., OtlpSender], switch: 
     assert not sender._reading.alive
 
 
+def test_a_thread_that_has_ended_is_started_again_within_a_few_requests(
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = sending("http://127.0.0.1:9")
+    started: list[int] = []
+    monkeypatch.setattr(sender, "start", lambda: started.append(sender._unread))
+    for number in range(2 * sender_module.BUSY_REQUESTS):
+        sender.submit(partial(a_record, number))
+    assert started == [0, sender_module.BUSY_REQUESTS]
+
+
 def test_an_unreadable_record_does_not_affect_the_others(
     sending: Callable[..., OtlpSender],
 ) -> None:
