@@ -56,7 +56,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         settings = settings_from(os.environ)
         if not settings.enabled:
             return
-        self._steps: deque[Step] = deque(maxlen=STEPS_LIMIT)
+        self._steps: deque[Step] = deque()
         self._adding = threading.Lock()
         self._probed = False
         started_unix_ns = time.time_ns()
@@ -93,19 +93,23 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
             state = self._state
             if state is None:
                 return
-            steps = self._steps
             if scheduler_stats is not None:
                 state.load = scheduler_stats
-            waiting = len(steps)
-            if waiting == STEPS_LIMIT:
-                guard.count(
-                    "steps_dropped", "tailspan: dropped a step, so the engine totals are too low"
-                )
+            steps = self._steps
             steps.append((scheduler_stats, iteration_stats, mm_cache_stats))
-            if waiting >= STEPS_WAITING - 1:
-                self._catch_up()
+            if len(steps) >= STEPS_WAITING:
+                self._limit_steps()
         except Exception:
             guard.note_failure("record")
+
+    @guard.catch_exceptions("record")
+    def _limit_steps(self) -> None:
+        self._catch_up()
+        if len(self._steps) > STEPS_LIMIT:
+            self._steps.popleft()
+            guard.count(
+                "steps_dropped", "tailspan: dropped a step, so the engine totals are too low"
+            )
 
     @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:

@@ -15,6 +15,7 @@ Without Linux's abstract sockets, or across machines, spans have no accounts.
 
 import errno
 import os
+import re
 import secrets
 import socket
 import struct
@@ -212,7 +213,7 @@ class FrontEndLink:
     """A front end's connections to the engines of its server."""
 
     def __init__(self, token: str) -> None:
-        self._prefix = f"@tailspan-{token}-"
+        self._names = re.compile(re.escape(f"@tailspan-{token}-").encode() + rb"[^\n]*")
         self._engines: dict[str, socket.socket] = {}
         self._refused: set[str] = set()
         self._packet = bytearray(2 * PACKET_BYTES)
@@ -225,14 +226,13 @@ class FrontEndLink:
     def discover(self) -> None:
         """Connect to engines that have started since the last call."""
         try:
-            table = Path("/proc/net/unix").read_text(errors="replace")
+            table = Path("/proc/net/unix").read_bytes()
         except OSError:
             return
         tries = 0
-        for line in table.splitlines():
-            _, at, name = line.partition(self._prefix)
-            address = self._prefix + name
-            if not at or address in self._engines or address in self._refused:
+        for name in self._names.findall(table):
+            address = name.decode(errors="replace")
+            if address in self._engines or address in self._refused:
                 continue
             tries += 1
             if tries > ENGINES_LIMIT or len(self._engines) >= ENGINES_LIMIT:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 
-_NONE: Final[Mapping[str, HoldReason]] = {}
+NO_HOLDS: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
 """The status of a request whose grammar is being compiled, in all versions of vLLM."""
@@ -57,7 +57,7 @@ class QueueObstacles:
         if held is None:
             held = getattr(scheduler, "skipped_waiting", None)
         if not held:
-            return _NONE
+            return NO_HOLDS
         if self.holds_known:
             try:
                 holds = ((request.request_id, self._hold(request)) for request in held)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.kv_loads import KvLoads
-from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
+from tailspan_vllm.engine_core.queue_obstacles import NO_HOLDS, QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import HoldReason, Queue, QueueWait
 from tailspan_vllm.request.parts import KvLoad
 
@@ -39,6 +39,10 @@ class WaitingRequests:
                 self._obstacles = QueueObstacles(scheduler)
             if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
                 self._obstacles.batch_changed()
+            if not len(self.queue):
+                self.queue.decided(at, None, NO_HOLDS)
+                self._evicted = False
+                return
             held = self._obstacles.held()
             obstacle = self._obstacles.obstacle(output, held, self._evicted)
             self.queue.holds_known = self._obstacles.holds_known

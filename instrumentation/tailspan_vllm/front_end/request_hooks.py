@@ -184,12 +184,18 @@ def _open(processor: Any) -> dict[str, Any]:
     return states
 
 
+def _forget(processor: Any, request_id: str) -> None:
+    states: dict[str, Any] | None = getattr(processor, OPEN, None)
+    if states is not None:
+        states.pop(request_id, None)
+
+
 def _finish(original: Any, capture: Capture, hooks: Hooks) -> Any:
     state_of = guard.argument(original, 1, "req_state")
 
     def before(args: Arguments, kwargs: Keywords) -> None:
         state = state_of(args, kwargs)
-        _open(args[0]).pop(state.request_id, None)
+        _forget(args[0], state.request_id)
         flight: Flight | None = getattr(state, FLIGHT, None)
         if flight is not None:
             capture.flight_removed(flight, state)
@@ -203,7 +209,7 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
     def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
         state = state_of(args, kwargs)
-        _open(args[0]).pop(state.request_id, None)
+        _forget(args[0], state.request_id)
         flight: Flight | None = getattr(state, FLIGHT, None)
         if flight is None:
             return
