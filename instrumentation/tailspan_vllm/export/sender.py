@@ -128,9 +128,9 @@ class OtlpSender:
         """Set the port in this replica's name. None means no port."""
         if port is not None:
             self._port = port
-        self._know_name()
+        self._set_named()
 
-    def _know_name(self) -> None:
+    def _set_named(self) -> None:
         self._name_known = True
         self._named.set()
 
@@ -162,7 +162,7 @@ class OtlpSender:
         else:
             self._drops.add(1, names.UNAUTHENTICATED)
         if not self._name_known:
-            self._know_name()
+            self._set_named()
         if not self._unread % BUSY_REQUESTS and not self._reading.alive:
             self.start()
         self._unread += 1
@@ -172,7 +172,7 @@ class OtlpSender:
     def expect(self) -> None:
         """Try to connect soon to the engine that a request is entering."""
         if not self._name_known:
-            self._know_name()  # a server's port is known by now; an offline program has no port
+            self._set_named()  # a server's port is known by now; an offline program has no port
         if not self._reader.connected and self._looks_left and self._settings.enabled:
             self.start()
             self._wake.set()
@@ -195,23 +195,24 @@ class OtlpSender:
     def _read(self) -> None:
         tick_s = min(SAMPLE_S, self._settings.interval_s)
         batch_limit = self._settings.batch_limit
-        due, rounds = 0.0, 0
+        due = exports = 0.0
         while True:
             # Read this before the data, so that the last round gets all data.
             closing = self._closing.is_set()
             self._unread = 0
             self._reader.read_link()
             now = time.monotonic()
-            if closing or now >= due or len(self._served.ended) >= batch_limit:
-                if closing or now >= due:
-                    due = now + tick_s
-                    self._reader.look_at_engines(self._settings.metrics)
-                self._reader.complete((self._served, self._refused), closing)
+            if closing or now >= due:
+                due = now + tick_s
+                self._reader.look_at_engines(self._settings.metrics)
                 if self._settings.enabled and self._settings.spans:
                     self._reader.report_starts(self._served, closing)
                 self._sending.ensure()
-                rounds += 1
-                if rounds == 1 or len(self._served.spans) >= batch_limit:
+            if closing or now >= exports or len(self._served.ended) >= batch_limit:
+                # Each round finds its code evicted from the CPU caches, so there is one per export.
+                self._reader.complete((self._served, self._refused), closing)
+                if now >= exports or len(self._served.spans) >= batch_limit:
+                    exports = now + self._settings.interval_s
                     self._due.set()
             if closing:
                 self._reader.close()
@@ -246,13 +247,10 @@ class OtlpSender:
         self._reports.begin()
         exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)
-        interval_s = self._settings.interval_s
-        due = time.monotonic() + interval_s
         while True:
-            if self._due.wait(max(0.0, due - time.monotonic())):
-                self._due.clear()
-            else:
-                due = time.monotonic() + interval_s
+            # The timeout applies only if the reading thread has ended.
+            self._due.wait(2 * self._settings.interval_s + SAMPLE_S)
+            self._due.clear()
             closing = self._closing.is_set()
             if closing:
                 self._read_all.wait(FLUSH_S)

@@ -214,6 +214,20 @@ def test_a_thread_that_has_ended_is_started_again_within_a_few_requests(
     assert started == [0, sender_module.BUSY_REQUESTS]
 
 
+def test_requests_are_completed_once_per_export(
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "SAMPLE_S", 0.01)
+    sender = sending("http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="3600000")
+    looks: list[bool] = []
+    completed: list[int] = []
+    monkeypatch.setattr(sender._reader, "look_at_engines", looks.append)
+    monkeypatch.setattr(sender._reader, "complete", lambda *_: completed.append(len(looks)))
+    sender.start()
+    until(lambda: len(looks) > 5)
+    assert completed == [1]
+
+
 def test_an_unreadable_record_does_not_affect_the_others(
     sending: Callable[..., OtlpSender],
 ) -> None:
