@@ -1,10 +1,10 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
-The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. It never uses the network. The sending
-thread exports full batches, and all data every few seconds. While the collector is unreachable,
-requests wait. If the queue is full, new requests are dropped and counted. A span has the same ids
-in every retry, so the receiver can discard duplicates.
+The server's threads only append to a queue. The reading thread reads the engine cores' messages and
+samples the engines each second, and completes ended requests before each export. It never uses the
+network. The sending thread exports full batches, and all data every few seconds. While the
+collector is unreachable, requests wait. If the queue is full, new requests are dropped and counted.
+A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Converts engine samples to the SDK's metrics, to check the plugin's own encoder."""
+"""Convert engine samples to the SDK's metrics, to check the plugin's own encoder."""
 
 from collections.abc import Iterable
 
