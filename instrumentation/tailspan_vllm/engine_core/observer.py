@@ -195,7 +195,10 @@ class EngineObserver:
                 self._untracked.add(request_id)  # a session with streaming input has no row
             elif len(self._tracks) < TRACK_LIMIT:
                 load = self._waiting.load_for(scheduler, request_id, request)
-                external = external_tokens(request)
+                start = (
+                    None if request is None else request.num_computed_tokens - counts[request_id]
+                )
+                external = external_tokens(request, start)
                 has_encoder = bool(getattr(scheduler, "max_num_encoder_input_tokens", 0))
                 self._tracks[request_id] = Track(
                     request_id, at, waited, external, load, has_encoder

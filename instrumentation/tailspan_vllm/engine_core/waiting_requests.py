@@ -102,10 +102,30 @@ class WaitingRequests:
             return None
 
 
-def external_tokens(request: Any) -> int | None:
-    """Number of prompt tokens that a KV connector provided."""
+def external_tokens(request: Any, start: int | None = None) -> int | None:
+    """Number of prompt tokens that a KV connector provided.
+
+    Args:
+        start: the number of prompt tokens before the first chunk, if known. vLLM counts the tokens
+            when it starts a load. If a part of the load fails, vLLM does not correct the number.
+    """
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
-        return int(prefill.num_external_cached_tokens)
+        external = int(prefill.num_external_cached_tokens)
+        if external and start is not None and load_failed(prefill.num_cached_tokens, start):
+            external = max(0, external - (prefill.num_cached_tokens - start))
+        return external
     tokens = getattr(request, "num_external_computed_tokens", None)
     return None if tokens is None else int(tokens)
+
+
+def load_failed(counted: int, start: int) -> bool:
+    """Whether a load failed, so that the engine computed tokens that vLLM counted as cached.
+
+    After a load of the whole prompt, vLLM computes the last token again.
+
+    Args:
+        counted: vLLM's number of cached prompt tokens.
+        start: the number of prompt tokens before the first chunk.
+    """
+    return start < counted - 1

@@ -19,6 +19,7 @@ from tailspan_vllm.engine_core.link_messages import (
     request_of,
 )
 from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
+from tailspan_vllm.engine_core.waiting_requests import load_failed
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
@@ -154,7 +155,9 @@ class AccountJoin:
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         for name in _AS_SETTLED:
             setattr(record, name, getattr(account, name))
-        if record.cached_tokens is None:
+        if account.cached_tokens is not None and (
+            record.cached_tokens is None or load_failed(record.cached_tokens, account.cached_tokens)
+        ):
             record.cached_tokens = account.cached_tokens
         if account.block_hashes is not None and self._ladder_key is not None:
             record.prefix_ladder = self._ladder_key.ladder(*account.block_hashes)

@@ -498,6 +498,18 @@ def test_cached_tokens_come_from_the_account_if_the_front_end_does_not_know_them
     assert record.cached_tokens == (80 if own is None else own)
 
 
+@pytest.mark.parametrize(("own", "stored"), [(81, 81), (1_408, 80)])
+def test_cached_tokens_come_from_the_account_if_a_load_failed(
+    engine: EngineEnd, join: AccountJoin, own: int, stored: int
+) -> None:
+    """After a load of the whole prompt, vLLM computes the last token again."""
+    record = a_record("a")
+    record.cached_tokens = own
+    deliver(engine, join, "a")
+    assert join.apply(record)
+    assert record.cached_tokens == stored
+
+
 def test_without_an_engine_link_no_record_waits(token: str) -> None:
     """Engines on other machines have no link."""
     assert AccountJoin(token).apply(a_record("a"))

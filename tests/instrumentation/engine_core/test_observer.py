@@ -300,18 +300,22 @@ def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
 
 def test_external_cached_tokens_are_in_the_account() -> None:
     """Up to vLLM 0.19, the number is an attribute of the request. In later versions, it is in the
-    prefill statistics."""
+    prefill statistics, which vLLM does not correct if the load fails."""
     server = Server()
-    for name in ("older", "newer", "neither"):
+    names = ("older", "newer", "failed", "neither")
+    for name in names:
         server.add(name, 8)
     server.requests["older"].num_external_computed_tokens = 4
-    server.requests["newer"].prefill_stats = SimpleNamespace(num_external_cached_tokens=6)
+    for name, counted in (("newer", 1), ("failed", 8)):
+        server.requests[name].prefill_stats = SimpleNamespace(
+            num_external_cached_tokens=6, num_cached_tokens=counted
+        )
     server.step()
-    server.step(ending=("older", "newer", "neither"))
+    server.step(ending=names)
     cached = {
         name: account.external_cached_tokens for name, account in server.front.accounts.items()
     }
-    assert cached == {"older": 4, "newer": 6, "neither": None}
+    assert cached == {"older": 4, "newer": 6, "failed": 0, "neither": None}
 
 
 def test_the_account_has_the_tokens_before_the_first_chunk() -> None:

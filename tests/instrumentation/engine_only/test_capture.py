@@ -101,7 +101,7 @@ def test_a_request_is_reported_from_the_queue_to_the_last_token(core: Core) -> N
     before = failures()
     request = a_request("x", trace_headers={"traceparent": TRACE})
     core.begin(request)
-    core.step(request, 8, new=True)
+    core.step(request, 4, new=True)
     for _ in range(4):
         core.step(request, 1)
     core.end(request)
