@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from store.joined.grouping import Chain, chains
+from store.joined.grouping import Chain, chains, end_ns
 from store.joined.phases import phases_s
 from store.joined.placement import Axis, Placed, generated_ns, placed
 from store.joined.roles import Roles
@@ -41,7 +41,7 @@ def joined_requests(
     Args:
         rows: rows of engines, without duplicates.
         outside: returns the reports about a chain. A report is ignored if it is shorter than the
-            time of a hop until its last token.
+            time of a hop until its last token, except for a prefill that overlaps the last hop.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -52,8 +52,7 @@ def times_of(chain: Chain, report: Outside | None = None) -> ChainTimes:
     last = chain.links[-1].row
     axis = None
     if report is not None:
-        end_ns = report.start_unix_ns + round(report.e2e_s * 1e9)
-        axis = Axis(report.start_unix_ns, end_ns)
+        axis = Axis(report.start_unix_ns, report.start_unix_ns + round(report.e2e_s * 1e9))
     axis, hops = placed(chain.links, axis)
     e2e_s = (axis.end_ns - axis.start_ns) / 1e9
     ttft_s = None
@@ -66,7 +65,7 @@ def times_of(chain: Chain, report: Outside | None = None) -> ChainTimes:
 
 
 def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
-    longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
+    longest_s = max(map(generated_ns, _rows_within_a_report(chain))) / 1e9
     report = next((each for each in reports if each.e2e_s >= longest_s), None)
     axis, hops, e2e_s, ttft_s, first_content_s = times_of(chain, report)
     first_byte_ns = axis.start_ns + round((ttft_s or 0.0) * 1e9)
@@ -82,6 +81,23 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
         basis=JoinedBasis.ENGINES if report is None else report.basis,
         joined_by=chain.joined_by,
     )
+
+
+def _rows_within_a_report(chain: Chain) -> list[Row]:
+    """Return the rows of the hops that a report about the request must be long enough to contain.
+
+    A prefill that overlaps the last hop is left out: if a router calls both engines at the same
+    time, the prefill engine may record its token after the decode engine has answered.
+    """
+    last = chain.links[-1].row
+    within = [
+        link.row
+        for link in chain.links[:-1]
+        if link.role is not EngineRole.PREFILL
+        or end_ns(link.row) <= last["received_unix_ns"]
+        or end_ns(last) <= link.row["received_unix_ns"]
+    ]
+    return [*within, last]
 
 
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:

@@ -254,6 +254,43 @@ def test_a_failed_transfer_is_a_prefill_again() -> None:
     assert_sums(found)
 
 
+def test_a_prefill_engine_may_record_its_token_after_the_request_ended() -> None:
+    """The router asked both engines at the same time. The decode engine loaded the KV cache before
+    the prefill engine, on a busy machine, recorded its token."""
+    late = prefill(prefill_s=0.851, ttft_s=0.861, e2e_s=0.944)
+    waits: dict[str, Any] = {"queue_s": 0.684, "queue_held_s": 0.684, "kv_load_s": 0.684}
+    first = decode(at_s=-0.004, prefill_s=0.016, decode_s=0.060, e2e_s=0.774, **waits)
+    report = router(-0.008, 0.786, ttft_s=0.753)
+    found = only(joined_requests([late, first], ROLES, lambda chain: [report]))
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
+    assert (found.basis, found.ttft_s) == (JoinedBasis.ROUTER, 0.753)
+    assert found.e2e_s == pytest.approx(0.786)
+    assert_sums(found)
+
+
+def test_a_transfer_may_fail_in_part_while_the_decode_engine_waits() -> None:
+    """The router asked both engines at the same time, and one block of the KV cache arrived."""
+    waits: dict[str, Any] = {"queue_s": 0.120, "queue_held_s": 0.115, "kv_load_s": 0.115}
+    kept: dict[str, Any] = {"cached_tokens": 128, "external_cached_tokens": 128}
+    failed = decode(at_s=-0.010, prefill_s=0.200, e2e_s=0.690, **waits, **kept)
+    found = only(joined_requests([prefill(), failed], ROLES))
+    assert [hop.recomputed for hop in found.hops] == [False, True]
+    assert found.phases["prefill_s"] == pytest.approx(0.250)
+    assert found.phases["decode_s"] == pytest.approx(0.350)
+    assert found.e2e_s == pytest.approx(0.690)
+    assert_sums(found)
+
+
+def test_a_routers_time_after_the_only_prefill_is_delivery() -> None:
+    """The decode server was killed, and its row is lost."""
+    report = router(-0.010, 0.810, ttft_s=None)
+    found = only(joined_requests([prefill()], ROLES, lambda chain: [report]))
+    assert (found.complete, found.ttft_s) == (False, None)
+    assert found.e2e_s == pytest.approx(0.810)
+    assert found.phases["delivery_s"] == pytest.approx(0.735)
+    assert_sums(found)
+
+
 def test_a_prefill_without_a_decode_is_incomplete() -> None:
     found = only(joined_requests([prefill()], ROLES))
     assert (found.complete, found.outcome, found.ttft_s) == (False, None, None)
