@@ -1,6 +1,6 @@
 """Two real vLLMs behind `disaggregation_proxy`: a prefill server and a decode server.
 
-The prefill server passes the KV cache to the decode server through files (ExampleConnector),
+The prefill server passes the KV cache to the decode server through files (`waiting_connector`),
 because the machine has no GPU.
 """
 
@@ -42,7 +42,9 @@ class RoleServer(Program):
         self.port = free_port()
         self.replica = role.removeprefix("kv_")
         connector = {
-            "kv_connector": "ExampleConnector",
+            "kv_connector": "WaitingConnector",
+            "kv_connector_module_path": "waiting_connector",
+            "kv_load_failure_policy": "recompute",
             "kv_role": role,
             "kv_connector_extra_config": {"shared_storage_path": str(folder / "kv")},
         }
@@ -85,15 +87,21 @@ class Disaggregated:
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        roles = ("kv_producer", "kv_consumer")
+        self.prefill, self.decode = self._start("kv_producer", "kv_consumer")
+        return self
+
+    def start_prefill(self) -> None:
+        """Start a new prefill server. Proxies that are already running do not use it."""
+        (self.prefill,) = self._start("kv_producer")
+
+    def _start(self, *roles: str) -> list[RoleServer]:
         servers = [RoleServer(self._folder, role, self._otlp_port) for role in roles]
         for server in servers:
             self._running.callback(server.stop)
         for server in servers:
             if not serve.wait_until_healthy(server.port, server.process):
                 raise server.error("did not become healthy")
-        self.prefill, self.decode = servers
-        return self
+        return servers
 
     def __exit__(self, *_: object) -> None:
         self._running.close()

@@ -2,7 +2,8 @@
 
 The proxy first sends the prompt to the prefill server with `max_tokens` 1. It then sends the whole
 request to the decode server. If the prefill server does not answer, the decode server computes the
-prompt. The proxy sends one OTLP span for each request.
+prompt. If the decode server does not answer, the client receives status 502. The proxy sends one
+OTLP span for each request.
 
     python -m rig.disaggregation_proxy --prefill 8001 --decode 8002 --otlp 4318
 """
@@ -31,6 +32,7 @@ _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
 """Matches the response id in a chunk of a response."""
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -60,15 +62,24 @@ class Proxy:
     Args:
         drop_context: whether to drop the trace context, as some routers do.
         drop_request_id: whether each server chooses its own request id.
+        decode_first: whether to send the request to both servers at the same time, beginning with
+            the decode server.
     """
 
     def __init__(
-        self, prefill_port: int, decode_port: int, *, drop_context: bool, drop_request_id: bool
+        self,
+        prefill_port: int,
+        decode_port: int,
+        *,
+        drop_context: bool,
+        drop_request_id: bool,
+        decode_first: bool,
     ) -> None:
         self._prefill_port = prefill_port
         self._decode_port = decode_port
         self._drop_context = drop_context
         self._drop_request_id = drop_request_id
+        self._decode_first = decode_first
         self._spans: list[Span] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,13 +113,27 @@ class Proxy:
             headers["x-request-id"] = request.headers.get("x-request-id", secrets.token_hex(8))
         if not self._drop_context:
             headers["traceparent"] = traceparent
+        if self._decode_first:
+            waiting = {**request.body, "kv_transfer_params": {"wait_for_kv": True}}
+            decode = self._decode(request._replace(body=waiting), headers, writer)
+            answer, _ = await asyncio.gather(decode, self._prefill(request, headers))
+            return answer
+        await self._prefill(request, headers)
+        return await self._decode(request, headers, writer)
+
+    async def _prefill(self, request: ClientRequest, headers: dict[str, str]) -> None:
         only_prompt = {**request.body, "max_tokens": 1, "stream": False}
-        only_prompt.pop("stream_options", None)
+        for name in ("stream_options", "kv_transfer_params"):
+            only_prompt.pop(name, None)
         with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
             await _exchange(self._prefill_port, request._replace(body=only_prompt), headers, None)
+
+    async def _decode(
+        self, request: ClientRequest, headers: dict[str, str], writer: asyncio.StreamWriter
+    ) -> ProxyAnswer:
         try:
             return await _exchange(self._decode_port, request, headers, writer)
-        except OSError:
+        except (OSError, asyncio.IncompleteReadError):
             writer.write(_UNAVAILABLE)
             await writer.drain()
             return ProxyAnswer(None, time.monotonic())
@@ -198,15 +223,18 @@ async def _post(
             head = await reader.readuntil(b"\r\n\r\n")
             if client is not None:
                 client.write(head)
-            first_s, last_s, response_id = None, time.monotonic(), None
-            while chunk := await reader.read(65_536):
-                if response_id is None and (found := _ID.search(chunk)):
-                    response_id = found[1].decode()
-                if client is not None:
-                    client.write(chunk)
-                    await client.drain()
-                last_s = time.monotonic()
-                first_s = first_s or last_s
+            first_s, last_s, response_id, tail = None, time.monotonic(), None, b""
+            with suppress(ConnectionError):  # the server or the client ended during the answer
+                while chunk := await reader.read(65_536):
+                    if response_id is None and (found := _ID.search(chunk)):
+                        response_id = found[1].decode()
+                    if client is not None:
+                        client.write(chunk)
+                        await client.drain()
+                    last_s = time.monotonic()
+                    first_s, tail = first_s or last_s, (tail + chunk)[-len(_LAST_CHUNK) :]
+            if b"transfer-encoding: chunked" in head.lower() and tail != _LAST_CHUNK:
+                last_s = time.monotonic()  # the answer is incomplete
         return ProxyAnswer(first_s, last_s, response_id, int(head.split(b" ", 2)[1]))
     finally:
         writer.close()
@@ -218,6 +246,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         arguments.decode,
         drop_context=arguments.drop_context,
         drop_request_id=arguments.drop_request_id,
+        decode_first=arguments.decode_first,
     )
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", arguments.port)
     stop = asyncio.Event()
@@ -247,6 +276,12 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--drop-request-id", action="store_true", help="pass no X-Request-Id to the servers"
+    )
+    parser.add_argument(
+        "--decode-first",
+        action="store_true",
+        help="send each request to both servers at the same time, as vLLM's example proxies for "
+        "Mooncake and NIXL in push mode do; the decode server waits for the KV cache",
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(parser.parse_args(words)))

@@ -43,7 +43,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The client's timestamps. `ttft_s` is None if there was no response."""
+    """The client's timestamps. `ttft_s` is None if there was no response. `cut` means that a
+    stream ended before it was complete."""
 
     call: Call
     trace_id: str
@@ -52,6 +53,7 @@ class Timed:
     ttft_s: float | None
     e2e_s: float
     aborted: bool
+    cut: bool = False
 
 
 def send(port: int, call: Call) -> Timed:
@@ -106,7 +108,9 @@ def send(port: int, call: Call) -> Timed:
     finally:
         e2e_s = time.monotonic() - begun
         connection.close()
-    return Timed(call, trace_id, status, _id_of(received), ttft_s, e2e_s, aborted)
+    # http.client does not report that the connection of a stream ended too early.
+    cut = call.stream and status == 200 and not aborted and b"[DONE]" not in received
+    return Timed(call, trace_id, status, _id_of(received), ttft_s, e2e_s, aborted, cut)
 
 
 def _narrow(port: int) -> socket.socket:
