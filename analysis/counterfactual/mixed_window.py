@@ -224,9 +224,7 @@ class MixedWindow:
                 (self._window_requests.group == place) & (self._window_requests.tenant == tenant)
             )
             if pool.size:
-                many = len(mine.at_s) > pool.size
-                rows = np.sort(self._chance.choice(pool, len(mine.at_s), replace=many))
-                drawn = self._window_requests.take(rows)
+                drawn = self._window_requests.take(self._drawn_near(pool, mine.at_s))
                 mine = replace(
                     drawn,
                     at_s=mine.at_s,
@@ -235,6 +233,18 @@ class MixedWindow:
                 )
             parts.append(mine)
         return parts
+
+    def _drawn_near(self, pool: IntArray, at_s: FloatArray) -> IntArray:
+        """Draw one of the window's requests in `pool` for each time `at_s`: (n,).
+
+        About `NEIGHBOURS` requests that arrived nearest to the time are candidates. So the requests
+        of a short burst get only its part of the time. They may differ from the other requests:
+        for example, their prompts are cached.
+        """
+        pool = pool[np.argsort(self._window_requests.at_s[pool], kind="stable")]
+        place = np.searchsorted(self._window_requests.at_s[pool], at_s)
+        place += self._chance.integers(-NEIGHBOURS // 2, NEIGHBOURS // 2, at_s.size)
+        return pool[np.clip(place, 0, pool.size - 1)]
 
     def _with_baseline_lengths(self, mixed: WindowRequests, factor: Factor) -> WindowRequests:
         if factor.kind is FactorKind.PROMPTS:
@@ -309,11 +319,12 @@ class MixedWindow:
         length has the same rank.
         """
         kept = np.ones(len(mixed.at_s))
-        if self._evictions is not None and self._evictions.factor not in to_reset:
-            kept = self._evictions.kept[mixed.engine]
-        longer = [
-            place for place, each in enumerate(self.factors) if each.kind is FactorKind.PROMPTS
-        ]
+        found = self._evictions
+        # New prompts also fill the cache. More requests evict prefixes only together with them.
+        ended = [*to_reset, *self._places_of(FactorKind.RATE)]
+        if found is not None and found.factor not in ended:
+            kept = found.kept[mixed.engine]
+        longer = self._places_of(FactorKind.PROMPTS)
         stay = [self.factors[place] for place in longer if place not in to_reset]
         now, usual = (
             each.take(self._can_change_length(each))
@@ -340,6 +351,9 @@ class MixedWindow:
             ratio = kept[its] * source.cached_tokens[place] / source.prompt_tokens[place]
             cached[its] = np.rint(ratio * whole)
         return replace(mixed, cached_tokens=cached)
+
+    def _places_of(self, kind: FactorKind) -> list[int]:
+        return [place for place, each in enumerate(self.factors) if each.kind is kind]
 
     def _without_evictions(self, mixed: WindowRequests, found: Evictions) -> WindowRequests:
         """Raise the cached share of each request's repeated tokens to the share in the baseline."""

@@ -79,12 +79,12 @@ def test_a_cache_that_contains_as_much_as_before_has_evicted_nothing() -> None:
     assert evictions(*ranges("longer_outputs"), [BLOCKS, HITS]) is None
 
 
-def cached_tokens(found: Evictions | None, *to_reset: int) -> int:
+def cached_tokens(found: Evictions | None, *to_reset: int, first: Factor = BLOCKS) -> int:
     window, baseline = evicting()
     mixed = MixedWindow(
         RangeTraffic(window, traffic_of(window)),
         RangeTraffic(baseline, traffic_of(baseline)),
-        [BLOCKS, HITS],
+        [first, HITS],
         np.random.default_rng(1),
         found,
     )
@@ -98,3 +98,12 @@ def test_evicted_tokens_return_with_the_blocks_and_other_hits_with_the_prompts()
     assert blocks == pytest.approx(none / KEPT, rel=0.1)
     assert hits == pytest.approx(both * KEPT, rel=0.2)  # the smaller cache evicts the same share
     assert cached_tokens(None, 1) == pytest.approx(both, rel=0.1)
+
+
+def test_more_requests_evict_prefixes_only_together_with_new_prompts() -> None:
+    rate = Factor(FactorKind.RATE)
+    found = evictions(*evicting(), [rate, HITS])
+    assert found is not None
+    assert found.factor == 0
+    none, hits = cached_tokens(found, first=rate), cached_tokens(found, 1, first=rate)
+    assert hits == pytest.approx(none / KEPT, rel=0.2)

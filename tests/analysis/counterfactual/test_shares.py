@@ -542,9 +542,27 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
     assert tail_mean_s(usual.latency_s, SHARE) < 0.5 * tail_mean_s(flooded.latency_s, SHARE)
 
 
-def test_a_resampled_window_without_growth_does_not_widen_the_interval() -> None:
-    """One of twelve resampled windows contains none of a few long stalls. The latency did not grow
-    in this window, so the part's ratio to the growth has no meaning."""
+def test_requests_at_the_usual_rate_are_not_mostly_the_requests_of_bursts() -> None:
+    """The requests of a flood's bursts are cached, and the tenant's other requests are not. At the
+    usual rate there is no flood, so most requests are not cached."""
+
+    def cached_share(of: tuple[Recorded, Recorded], to_reset: Sequence[int]) -> float:
+        window, baseline = (RangeTraffic(each, traffic_of(each)) for each in of)
+        factors = [Factor(FactorKind.RATE, tenant=tenant)]
+        mixed = MixedWindow(window, baseline, factors, np.random.default_rng(1))._mixed(to_reset)
+        mine = mixed.take((mixed.tenant == tenant) & (mixed.at_s >= 0))
+        return float((mine.cached_tokens > 0).mean())
+
+    tenant = simulated().config.workload.tenants[0].name
+    both = ranges("tenant_flood", "prefix_cache_miss")
+    flooded, usual = cached_share(both, []), cached_share(both, [0])
+    without_flood = cached_share(ranges("prefix_cache_miss"), [])
+    assert without_flood < usual < (without_flood + flooded) / 2
+
+
+def test_a_resampled_replay_without_growth_does_not_widen_the_interval() -> None:
+    """One of twelve resampled baselines is as slow as the window. The part's ratio to the growth
+    then has no meaning."""
     growths_s = [0.8, -1e-6, *[0.7, 0.9] * 5]
     found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 15.0, 0.0)
     assert found.low > 0.9
