@@ -1,8 +1,8 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if its change can be deployed. Such a change affects engine arguments or the
-number of replicas. The measured change is (percentile after the deploy) / (percentile before the
+A prediction is stored only if the predicted change can be deployed: a change of engine arguments
+or of the number of replicas. The measured change is (percentile after the deploy) / (percentile before the
 deploy) − 1, at the mix of requests after the deploy. Like the prediction, the measured change
 includes the effect of the load.
 """

@@ -26,7 +26,8 @@ collector takes a quarter less CPU time (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
 """A message is sent at once when it has this many samples."""
 LOOK_S: Final = 2 * SEND_S
-"""Seconds between two checks for changes to print."""
+"""Interval in seconds between two checks. The agent prints what has changed since the last
+check."""
 
 _log = logging.getLogger(__name__)
 

@@ -199,7 +199,7 @@ def _with_causes_beside_hang(
     of other engines.
 
     Most slow requests are requests of the hung engine, which show no other cause. So the requests
-    that ended are explained like a window without a hang. The growth is divided by the Shapley
+    that ended are explained as if no engine had hung. The growth is divided by the Shapley
     value of two players: the hang, and all other causes (see `masked`). Without the other causes,
     the requests that ended would be as fast as usual. Without the hang, unfinished requests would
     be as fast as the requests that ended.

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotificationTask:
-    """The threads that fill the outbox (the stored messages) after each evaluation, and deliver it.
+    """The threads that write messages to the outbox after each evaluation, and deliver them.
 
     Args:
         explorer_url: the explorer's address for links. Without it, messages contain no links.

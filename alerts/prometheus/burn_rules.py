@@ -173,7 +173,8 @@ class _Rules:
                 {"severity": "info", "held_back": severity, "guard": "low_traffic"},
                 f"{name}: burning, but with too few bad requests for a {severity}",
                 [
-                    f"The long window has fewer than {minimum} bad requests. So few may be chance.",
+                    f"The long window has fewer than {minimum} bad requests. With so few, the high"
+                    " burn rate may be chance.",
                     what(self._objective),
                     self._counted.about,
                 ],

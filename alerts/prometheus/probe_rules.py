@@ -20,8 +20,8 @@ SLOWER: Final = "2"
 NOTICED_S: Final = "0.1"
 """Users do not notice a delay of fewer seconds (Nielsen, Usability Engineering, 1993, ch. 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""ACME clients renew a certificate when a third of the validity is left: 15 of 45 days (Let's
-Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
+Encrypt, "Integration Guide"). If only 7 days are left, the renewal has failed for about a week."""
 
 REMEMBERED: Final = "1h"
 """If a prober has been silent for longer than this, it was probably removed on purpose."""

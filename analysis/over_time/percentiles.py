@@ -1,7 +1,7 @@
 """Percentiles per time bin, with confidence intervals (`telemetry.quantiles`). Pure.
 
-A percentile is a measured value (the exact nearest rank), never an average. A bin has no percentile
-if it has too few requests for the interval.
+A percentile is a measured value (the exact nearest rank), never an average. If a bin has too few
+requests for a confidence interval, it has no percentile.
 """
 
 import math

@@ -150,10 +150,10 @@ def before(
     """Read the baseline of a range in bins of the same width, or return None without enough
     requests.
 
-    The baseline is the reader's baseline, or the same time yesterday, or the previous range. Values
-    during an incident are not usual. If an incident began before the range, the previous range
-    therefore ends at `quiet_until_ns`. A baseline of engine rows is not compared with joined
-    requests.
+    The baseline is the first of these that has enough requests: the baseline that the user
+    selected, the same time yesterday, the previous range. A baseline must not contain an incident.
+    If an incident began before the range, the previous range therefore ends at `quiet_until_ns`. A
+    baseline of engine rows is not compared with joined requests.
     """
     width_ns = now.bins.width_ns
     most = None

@@ -158,7 +158,8 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
-    """Yield the verdict, the time of a stored answer, and the first causes of other latencies."""
+    """Yield the verdict, when a stored answer was computed, and the top cause of each other latency
+    (for example, of TPOT if the incident concerns TTFT)."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {printable(answer.verdict.sentence, _WIDEST)}"
     if answer.stored is not None:

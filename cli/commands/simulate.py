@@ -83,8 +83,8 @@ Examples:
     metavar="DURATION",
     show_default=True,
     help=(
-        "How long live requests arrive. The command then ends when all data is delivered. With 0,"
-        " it runs until it is stopped."
+        "Duration for which live requests are generated. The command then ends when all data is"
+        " delivered. With 0, it runs until it is stopped."
     ),
 )
 @click.option(
@@ -127,9 +127,9 @@ Examples:
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replay a trace: lines of JSON as from tailspan trace export, or a CSV with the columns"
-    " TIMESTAMP, ContextTokens, GeneratedTokens. Requests with more than 32,768 tokens fail with"
-    " status 400.",
+    help="Replay a trace: JSON lines as written by tailspan trace export, or a CSV file with the"
+    " columns TIMESTAMP, ContextTokens, GeneratedTokens. Requests with more than 32,768 tokens fail"
+    " with status 400.",
 )
 @click.option(
     "--truth",

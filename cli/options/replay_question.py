@@ -1,4 +1,5 @@
-"""The question of `tailspan what-if` and `tailspan advise`, and the progress of replays."""
+"""Builds what `tailspan what-if` and `tailspan advise` predict, and shows the progress of
+replays."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def replay_question(
     selection: Selection, edits: "Edits", objectives: Sequence[Path], prices: Path | None
 ) -> "WhatIfQuestion":
-    """The question for a replay. `prices_of` describes the prices.
+    """Build a replay's input from the options. `prices_of` describes the argument `prices`.
 
     Raises:
         click.UsageError: the objectives or the prices cannot be read.

@@ -144,9 +144,9 @@ class SettingsCommand(click.Command):
 
 
 _HOW_TO_SET: Final = (
-    "All options except the Other options are settings. They can also be in an environment variable"
-    f" (TAILSPAN_GRPC_PORT for --grpc-port) or in a file ({FILE_NAME}: grpc-port = 4317). A flag"
-    " overrides the variable, and the variable overrides the file."
+    'All options are settings, except those under "Other options". You can also set them in an'
+    f" environment variable (TAILSPAN_GRPC_PORT for --grpc-port) or in a file ({FILE_NAME}:"
+    " grpc-port = 4317). A flag overrides the variable, and the variable overrides the file."
 )
 
 

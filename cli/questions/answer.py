@@ -24,7 +24,7 @@ MAX_CHARACTERS: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The output of a question's command."""
+    """The output of the command that answers a question."""
 
     text: str
     note: str

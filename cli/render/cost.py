@@ -282,12 +282,12 @@ def compliance_text(even: "BreakEven") -> str:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
         return (
             f"It is unknown whether the SLOs would be met at that rate: {counted} requests of this"
-            " range were counted against an SLO. A longer range may have more."
+            " range were evaluated against an SLO. A longer range may have more."
         )
     if kept.rps is None:
         return (
-            f"In the {kept.requests:,} requests counted, no rate in this range met the SLOs with"
-            " certainty, so it is unknown whether these engines can reach that rate."
+            f"{kept.requests:,} requests were evaluated. At no rate in this range were the SLOs met"
+            " with certainty, so it is unknown whether these engines can reach that rate."
         )
     if even.reachable:
         return (

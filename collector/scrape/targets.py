@@ -157,8 +157,8 @@ class File:
     are ignored.
 
     Attributes:
-        secrets: the folder that must contain the files that the target file names. If None, it is
-            the folder of the target file.
+        secrets: the folder that must contain every token file to which the target file refers. If
+            None, it is the folder of the target file.
         insecure: whether tokens may be sent unencrypted.
     """
 

@@ -124,10 +124,9 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sorted lengths of a tenant's requests in the baseline, and in the blocks of time
-    with nearly all slow requests.
+    """Return the sorted lengths of a tenant's requests in the baseline and in the hot blocks.
 
-    If `tenant` is None, all requests are used.
+    If `tenant` is None, the requests of all tenants are used.
     """
     ranges = case.before, case.hot_requests
     key = "lengths", tokens, tenant is None

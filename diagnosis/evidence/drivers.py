@@ -93,8 +93,7 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
     Return 0 if the growth may be due to chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # Test the growth over the whole window, because the hot blocks (with nearly all slow requests)
-    # contain too few images.
+    # Test the growth over the whole window, because the hot blocks contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)

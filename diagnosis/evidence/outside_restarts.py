@@ -15,8 +15,8 @@ from diagnosis.inputs.requests import MIN_REQUESTS, Requests
 
 @cached_per_case
 def prompts_grew_over_window(case: DiagnosisCase) -> bool:
-    """Return whether prompts became longer in the whole window or in its hot blocks (the blocks of
-    time with nearly all slow requests). The hot blocks may contain too few very long prompts."""
+    """Return whether prompts became longer, in the whole window or in its hot blocks. The hot
+    blocks alone may contain too few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 

@@ -47,8 +47,7 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
-    """The repeated requests in the baseline, and in the blocks of time with nearly all slow
-    requests."""
+    """The repeated requests in the baseline and in the hot blocks."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -57,8 +56,8 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline, and the requests of the hot blocks (the blocks of time
-    with nearly all slow requests). In a retry storm, repeated requests are omitted."""
+    """Return the requests of the baseline, and those of the hot blocks. In a retry storm, repeated
+    requests are omitted."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)

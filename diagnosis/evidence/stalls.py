@@ -50,8 +50,7 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
 
 
 def steadiness(case: DiagnosisCase) -> float | None:
-    """The median surplus divided by the mean surplus, in the blocks of time with nearly all slow
-    requests.
+    """The median surplus divided by the mean surplus, in the hot blocks.
 
     The ratio is near 1 if all seconds have a similar surplus. It is near 0 if a few seconds have
     nearly all of the surplus.
@@ -77,8 +76,7 @@ def usual_surplus_ratio(case: DiagnosisCase) -> float:
 
 
 def surplus_ratio(case: DiagnosisCase) -> float | None:
-    """Return the surplus, divided by the step time that the work explains. Only the blocks of time
-    with nearly all slow requests are used."""
+    """Return the surplus in the hot blocks, divided by the step time that the work explains."""
     rise, busy = _surplus(case, case.rows_now(case.servers.engines))
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -97,8 +97,7 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
 
 
 def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
-    """Return the request rate of the other tenants, in the baseline and in the blocks of time with
-    nearly all slow requests.
+    """Return the request rate of the other tenants, in the baseline and in the hot blocks.
 
     The long requests that these tenants added are not counted.
     """

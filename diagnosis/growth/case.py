@@ -1,7 +1,9 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
-Pure. The window is divided into blocks of about a minute. The hot blocks contain nearly all slow
-requests of the window. In results, "before" means the baseline, and "now" means the hot blocks.
+Pure. The window is divided into blocks of about a minute. The *hot blocks* are the fewest blocks
+that contain at least 90 % of the window's slow requests. They also include earlier blocks in which
+the queue of these requests grew. In results, "before" means the baseline, and "now" means the hot
+blocks.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,8 @@ _BODY_ROWS = 20_000
 """Maximum number of requests for a mean over all requests. If there are more requests, every k-th
 request is used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks (blocks of time) contain. The slow servers
-serve at least the same share of them."""
+"""Minimum share of the slow requests in the hot blocks. The slow servers also serve at least this
+share of the slow requests."""
 _USUAL = 0.99
 """A wait counts as a wait in a backlog only if it is longer than this quantile of the baseline's
 waits."""
@@ -89,9 +91,7 @@ class DiagnosisCase:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block of time is hot: (block_count,). The hot blocks are the fewest
-        blocks that contain nearly all slow requests. They also include earlier blocks in which the
-        queue of these requests grew."""
+        """Return whether each block of time is hot: (block_count,)."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -125,7 +125,7 @@ class DiagnosisCase:
 
     @property
     def hot_s(self) -> float:
-        """Total length of the blocks of time with nearly all slow requests, in seconds."""
+        """Total length of the hot blocks, in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -159,18 +159,19 @@ class DiagnosisCase:
 
     @cached_property
     def hot_requests(self) -> Requests:
-        """All requests that were received in the blocks of time with nearly all slow requests."""
+        """All requests that were received in the hot blocks."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers, or of their whole replicas. Only samples from the
-        blocks of time with nearly all slow requests are selected."""
+        """Select the samples from the hot blocks, of the slow servers or of their whole
+        replicas."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_from_first_to_last(self, samples: Samples) -> BoolArray:
-        """Select the samples of the slow servers from the first to the last of these blocks."""
+        """Select the samples of the slow servers from the first to the last sample in a hot
+        block."""
         rows, at_unix_ns = self.rows_now(samples), samples.at_unix_ns
         if not rows.any():
             return rows

@@ -32,7 +32,8 @@ handle the next request of a connection in the context of the previous request."
 
 
 class TimingMiddleware:
-    """Times a vLLM server's requests. A middleware that is added twice times each request once."""
+    """Measures a vLLM server's requests. If the middleware is added twice, it still measures each
+    request only once."""
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app

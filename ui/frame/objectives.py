@@ -81,7 +81,7 @@ def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """The objectives in the texts of files, from a cache if possible."""
+    """Parse the objectives in the contents of files. Results are cached."""
     return _parsed(tuple(texts.items()))
 
 

@@ -101,10 +101,10 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Whether old data is arriving.
+    """Whether a sender is sending data that it had stored during an outage.
 
-    Old data arrives if the newest timestamp is older than `old_s` seconds, and has advanced in the
-    last `old_s` seconds.
+    This is so if the newest timestamp in the database is older than `old_s` seconds, but has
+    advanced within the last `old_s` seconds.
     """
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

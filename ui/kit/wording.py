@@ -133,7 +133,7 @@ def usd(value: float | None) -> str:
 
 
 def tick_usd(value: float) -> str:
-    """Format round dollars for an axis, without trailing zeros."""
+    """Format a round dollar amount for an axis, without trailing zeros."""
     text = usd(value)
     return text.rstrip("0").rstrip(".") if "." in text else text
 

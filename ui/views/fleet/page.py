@@ -112,7 +112,7 @@ def _replicas_not_drawn(left_out: Sequence[ReplicaRow]) -> None:
     if left_out:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(
-            f"<p class='note'>Not drawn, with fewer problems: {named}. "
+            f"<p class='note'>Replicas with fewer problems, not drawn: {named}. "
             "Filter by replica to draw one.</p>"
         )
 
