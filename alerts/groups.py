@@ -1,8 +1,9 @@
 """Divide an objective into groups: each combination of values of its `by` fields has its own error
 budget.
 
-This module is pure. A limited number of groups have a "place" (`alerts.evaluation.group_places`).
-All other requests form the group `other`. As in Prometheus, the empty string is an unknown value.
+This module is pure. A limited number of groups have a *slot*, which means that they are counted
+separately (`alerts.evaluation.group_slots`). All other requests form the group `other`. As in
+Prometheus, the empty string stands for an unknown value.
 """
 
 import json
@@ -31,7 +32,7 @@ Group = tuple[str, ...]
 
 OTHER: Final = "other"
 """The value of every field in the group `other`."""
-PLACES: Final = 50
+SLOTS: Final = 50
 """Maximum number of groups, besides `other`. The rules record about 45 series per group. With three
 days of counts, an evaluation of 50 groups took 0.4 s on two cores."""
 
@@ -82,10 +83,10 @@ def narrowed(
         group: a group from `groups`, or `other(by)`.
     """
     if group == other(by):
-        placed = [_is(by, each) for each in groups]
-        if not placed:
+        separate = [_is(by, each) for each in groups]
+        if not separate:
             return where if where is not None else Or((IsUnknown(by[0]), Not(IsUnknown(by[0]))))
-        own: Expression = Not(placed[0] if len(placed) == 1 else Or(tuple(placed)))
+        own: Expression = Not(separate[0] if len(separate) == 1 else Or(tuple(separate)))
     else:
         own = _is(by, group)
     return own if where is None else _all([*conjuncts(where), *conjuncts(own)])
@@ -124,9 +125,9 @@ def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
     return zip(*columns, strict=True)
 
 
-def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
+def positions_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
     """Each group's position in `groups`, from 1, or 0 for `other` (n,) int64."""
-    places = {group: place for place, group in enumerate(groups, 1)}
+    positions = {group: position for position, group in enumerate(groups, 1)}
     return np.fromiter(
-        (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows
+        (positions.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows
     )

@@ -32,7 +32,7 @@ class GoodEvents:
     Args:
         where: selects the events; None selects all.
         by: fields whose values define groups.
-        reserved: groups that always have a place.
+        reserved: groups that always have a slot.
         part: the group that is counted; None counts all groups together.
         slices: None if each request or probe is an event.
     """
@@ -58,11 +58,11 @@ class GoodEvents:
             f"{of}where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
         )
 
-    def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """The indicator of one group: a group that is counted separately (it has a place), or
+    def of_group(self, group: Group, separate: tuple[Group, ...]) -> Self:
+        """The indicator of one group: a group that is counted separately (it has a slot), or
         `groups.other(by)`."""
-        where = groups.narrowed(self.where, self.by, placed, group)
-        return replace(self, where=where, part=EventGroup(self, placed, group))
+        where = groups.narrowed(self.where, self.by, separate, group)
+        return replace(self, where=where, part=EventGroup(self, separate, group))
 
     @property
     def group_key(self) -> str:
@@ -101,10 +101,12 @@ class GoodProbes(GoodEvents):
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """A group of events, and all groups with a place."""
+    """The events of one group of an objective."""
 
     whole: GoodEvents
+    """The events of all groups."""
     groups: tuple[Group, ...]
+    """The groups that are counted separately."""
     group: Group
 
     @property
@@ -198,10 +200,10 @@ class Objective:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
-    def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
+    def of_group(self, group: Group, separate: tuple[Group, ...]) -> "Objective":
         """The objective of one group. See `GoodEvents.of_group`."""
         assert isinstance(self.indicator, GoodEvents)
-        indicator = self.indicator.of_group(group, placed)
+        indicator = self.indicator.of_group(group, separate)
         return replace(
             self,
             name=groups.name(self.name, indicator.by, group),

@@ -18,7 +18,7 @@ SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
 """The time of an evaluation, recorded while the counters exist. Its minimum over a window is the
 time at which the counters first existed."""
 
-PLACED: Final = "slo:tailspan_group_places:increase6h"
+SLOTS: Final = "slo:tailspan_group_slots:increase6h"
 """The groups that are counted separately, for Prometheus queries with `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from alerts.blindness import LOOKBACK_S, blind_because, blind_to_probes
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import Tally, by_second, read_tally
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.probes import probe_count
 from store.queries import request_count

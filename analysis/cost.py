@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.counting import SETTLED_S, by_second, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.objectives import Goodput, Objective
 from analysis.cost_sides import Sides, sides_of
 from analysis.filtered_billing_data import of_replica

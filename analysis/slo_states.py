@@ -15,7 +15,7 @@ from alerts.blindness import LOOKBACK_S
 from alerts.burnrate import EventCounts, State, WindowPair
 from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.evaluation.status import ObjectiveStatus, status_at, status_edges
 from alerts.history import History
 from alerts.notify.message import UnreadableMessageError, loads

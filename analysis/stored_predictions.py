@@ -2,8 +2,8 @@
 of the change.
 
 A prediction is stored only if the predicted change can be deployed: a change of engine arguments
-or of the number of replicas. The measured change is (percentile after the deploy) / (percentile before the
-deploy) − 1, at the mix of requests after the deploy. Like the prediction, the measured change
+or of the number of replicas. The measured change is (percentile after the deploy) / (percentile
+before the deploy) − 1, at the mix of requests after the deploy. Like the prediction, it
 includes the effect of the load.
 """
 

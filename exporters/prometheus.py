@@ -61,7 +61,7 @@ class PrometheusExporter(Families):
         report: returns the collector's own counters, or None if there is no collector.
         recent: the ids of counted requests, so that repeats are not counted.
         objectives: the objectives by name.
-        placed: returns the groups of an objective that are counted separately.
+        separate: returns the groups of an objective that are counted separately.
         notifications: returns the number of attempts to notify, by channel and result.
         usd_per_s: returns the price per second of a replica's engine, or None if it is unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
@@ -78,7 +78,7 @@ class PrometheusExporter(Families):
         recent: RecentIds | None = None,
         objectives: Mapping[str, GoodEvents] | None = None,
         targets: Mapping[str, float] | None = None,
-        placed: Callable[[GoodEvents], tuple[Group, ...]] = lambda goodput: goodput.reserved,
+        separate: Callable[[GoodEvents], tuple[Group, ...]] = lambda goodput: goodput.reserved,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
         starts: Callable[[Collection[str]], Mapping[EngineKey, EngineStart]] = lambda replicas: {},
@@ -107,7 +107,7 @@ class PrometheusExporter(Families):
         self._gpus = GpuTotals(clock_unix_ns)
         self._probes = ProbeTotals()
         self._objectives = objectives or {}
-        self._slos = SloCounts(self._objectives, placed, users)
+        self._slos = SloCounts(self._objectives, separate, users)
         self._targets = targets or {}
         self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.objectives import Goodput, Objective
 from analysis.answer_process import MAX_S, Step, answer_in_child, took_too_long
 from analysis.counterfactual.explain import with_replayed_shares

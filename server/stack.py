@@ -230,7 +230,7 @@ class Stack:
             clock_unix_ns=self.clock,
             objectives=counted(tuple(objectives)),
             targets={each.name: float(each.target) for each in objectives},
-            placed=self._evaluator.places.placed,
+            separate=self._evaluator.slots.separate,
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
             starts=starts,
@@ -353,7 +353,7 @@ class Stack:
             # An engine reports its device only at its start, and the device determines the engine's
             # price.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
-            await asyncio.to_thread(self._evaluator.places.read, self._objectives)
+            await asyncio.to_thread(self._evaluator.slots.read, self._objectives)
             await self.collector.start()
             await self.metrics.start()
             columns = dialects.of(self._engine).tasks(self._engine)

@@ -37,7 +37,7 @@ from store.alerting.slo_counts import (
     store_counts,
     summed_counts,
 )
-from store.alerting.slo_groups import placed_groups
+from store.alerting.slo_groups import groups_with_slots
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
 from store.continuous_data import continuous_since_unix_ns, newest_data_unix_ns
@@ -260,7 +260,7 @@ def _request_steps(
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
-        keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
+        keys = sorted(groups_with_slots(engine, goodput.digest), key=lambda each: each != first)
         definitions = [goodput.digest + each for each in keys or [first]]
     kept = read_counted_range(engine, definitions[0])
     oldest_s = _oldest_s(engine, probes=isinstance(goodput, GoodProbes))
@@ -427,7 +427,7 @@ def count_requests(
         simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[selected]
         place = np.zeros(len(until_s), np.int64)
         if part:
-            place = groups.places_in(table.filter(pa.array(selected)), goodput.by, part.groups)
+            place = groups.positions_in(table.filter(pa.array(selected)), goodput.by, part.groups)
         for kind, at in product((False, True), range(len(keys))):
             which = (simulated == kind) & (place == at)
             if not which.any():
@@ -476,6 +476,6 @@ def _bad_in_flight(
         simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
         place = np.zeros(len(until_s), np.int64)
         if part:
-            place = groups.places_in(reports, goodput.by, part.groups)
+            place = groups.positions_in(reports, goodput.by, part.groups)
         found.update(zip(until_s.tolist(), simulated.tolist(), place.tolist(), strict=True))
     return found

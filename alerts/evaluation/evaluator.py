@@ -34,7 +34,7 @@ from alerts.evaluation.counting import (
     read_tally,
     store_tally,
 )
-from alerts.evaluation.group_places import GroupPlaces
+from alerts.evaluation.group_slots import GroupSlots
 from alerts.evaluation.incidents import Incident, advance, budget_spent
 from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
@@ -86,7 +86,7 @@ class Evaluator:
         self._objectives = objectives
         self._keep_s = keep_s
         self._alone = dialects.of(engine).SINGLE_WRITER if alone is None else alone
-        self.places = GroupPlaces(engine)
+        self.slots = GroupSlots(engine)
         self._elapsed_s = elapsed_s
         self.take_over()
 
@@ -103,7 +103,7 @@ class Evaluator:
         Raises:
             StoreUnavailable: the database cannot be used.
         """
-        self.places.read(self._objectives)
+        self.slots.read(self._objectives)
 
     def evaluate(self, now_s: int) -> list[Incident]:
         """Evaluate all instants up to `now_s`. Return the open incidents, and the incidents that
@@ -118,13 +118,13 @@ class Evaluator:
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
-        self.places.update(self._objectives, now_s)
+        self.slots.update(self._objectives, now_s)
         for objective in self._objectives:
             if not isinstance(objective.indicator, GoodEvents):
                 continue
             each_group: tuple[Objective, ...] = (objective,)
             if objective.indicator.by:
-                each_group = self.places.groups_of(objective)
+                each_group = self.slots.groups_of(objective)
             count = cached(self._count)
             for each in each_group:
                 assert isinstance(each.indicator, GoodEvents)

@@ -44,7 +44,7 @@ def count_probes(
         until_s = -(-ended_ns[selected] // (bucket_s * _NS)) * bucket_s
         place = np.zeros(len(until_s), np.int64)
         if part:
-            place = groups.places_in(table.filter(pa.array(selected)), indicator.by, part.groups)
+            place = groups.positions_in(table.filter(pa.array(selected)), indicator.by, part.groups)
         for cell, number in _cells(until_s, place, codes[selected]):
             instant, at, code = cell
             counts = totals.setdefault((instant, keys[at]), np.zeros(len(VERDICTS), np.int64))

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.evaluation.counting import read_tally
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.evaluation.status import status_at, status_edges
 from alerts.notify.channels import Channel
 from alerts.notify.compose import compose

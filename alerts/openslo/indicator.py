@@ -8,7 +8,7 @@ from alerts import expression
 from alerts.errors import ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
 from alerts.fields import GOOD, GROUPING, PROBE_GOOD, PROBE_GROUPING, PROBE_WHERE, WHERE
-from alerts.groups import OTHER, PLACES, Group
+from alerts.groups import OTHER, SLOTS, Group
 from alerts.objectives import EventQuery, GoodProbes, Goodput, Indicator, QueryRatio, RawRatio
 from alerts.openslo.metadata import METADATA, RESERVED, name_of
 from alerts.prometheus.promql import read_query, read_ratio
@@ -103,8 +103,8 @@ def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...
             f"lists values of a single field, but by has {len(by)} fields; allowed: by: [tenant]",
         )
     values = selection.texts("reserved")
-    if len(values) > PLACES:
-        raise selection.error("reserved", f"{len(values)} values; allowed: at most {PLACES}")
+    if len(values) > SLOTS:
+        raise selection.error("reserved", f"{len(values)} values; allowed: at most {SLOTS}")
     if OTHER in values:
         raise selection.error(
             "reserved",

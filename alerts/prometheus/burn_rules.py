@@ -67,10 +67,8 @@ class _Rules:
             pairs = [pair for pair in self._pairs if pair.severity == severity]
             rules: list[RecordingRule | AlertingRule] = []
             if not recorded:
-                if self._counted.places is not None:
-                    rules.append(
-                        RecordingRule(vocabulary.PLACED, self._counted.places, self._labels)
-                    )
+                if self._counted.slots is not None:
+                    rules.append(RecordingRule(vocabulary.SLOTS, self._counted.slots, self._labels))
                 rules.append(self._seen())
             lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
             for length_s in lengths:

@@ -54,8 +54,8 @@ class EventQueries(Protocol):
         """An expression that has a result while the counters exist."""
 
     @property
-    def places(self) -> str | None:
-        """Groups with a place, or None if Prometheus does not choose them."""
+    def slots(self) -> str | None:
+        """Groups with a slot, or None if Prometheus does not choose them."""
 
     def events(self, window: str) -> str:
         """The expression that counts all events."""
@@ -77,7 +77,7 @@ class OwnCounters:
     )
     in_explorer: bool = True
     staleness_s: int = 0
-    places: str | None = None
+    slots: str | None = None
 
     def _of(self, name: str, *more: str) -> str:
         inside = ",".join([f"{vocabulary.SLO}={quoted(self.slo)}", *more])
@@ -151,7 +151,7 @@ class Buckets:
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     staleness_s: int = 0
-    places: str | None = None
+    slots: str | None = None
 
     def _of(self, suffix: str, le: str = "") -> str:
         inside = ",".join(each for each in (self.selector, le) if each)

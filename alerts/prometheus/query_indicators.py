@@ -1,15 +1,15 @@
 """Indicators from a user's Prometheus queries.
 
-With `by`, the `PLACES` groups with the most events in the last 6 h are counted separately. All
+With `by`, the `SLOTS` groups with the most events in the last 6 h are counted separately. All
 other groups are counted as `other`. When the groups are ranked, the events of a group that already
-has a place count double, so that a group of similar size does not replace it.
+has a slot count double, so that a group of similar size does not replace it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from alerts import vocabulary
-from alerts.groups import OTHER, PLACES
+from alerts.groups import OTHER, SLOTS
 from alerts.objectives import EventQuery, QueryRatio, RawRatio
 from alerts.prometheus.rulefile import literal, quoted
 from telemetry import durations
@@ -46,15 +46,15 @@ class Queries:
         return self.events("5m")
 
     @property
-    def places(self) -> str | None:
+    def slots(self) -> str | None:
         """An expression for the groups with the most events, or None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # A group that is named `other` gets no place.
+        # A group that is named `other` gets no slot.
         none = self._as_other_group("vector(0)")
-        kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
-        return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
+        kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.SLOTS)}"
+        return f"topk({SLOTS}, (({kept}) or ({events})) unless {self._on} {none})"
 
     def events(self, window: str) -> str:
         """The expression that counts all events."""
@@ -69,13 +69,13 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: EventQuery, window: str) -> str:
-        """Number of events per group with a place, and for the group `other`."""
+        """Number of events per group with a slot, and for the group `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
-        placed = f"{self._on} {self._recorded(vocabulary.PLACED)}"
-        beyond = self._as_other_group(f"sum(({whole}) unless {placed})")
-        return f"((({whole}) and {placed}) or {beyond})"
+        separate = f"{self._on} {self._recorded(vocabulary.SLOTS)}"
+        beyond = self._as_other_group(f"sum(({whole}) unless {separate})")
+        return f"((({whole}) and {separate}) or {beyond})"
 
     @property
     def _on(self) -> str:
@@ -110,7 +110,7 @@ class Seconds:
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     staleness_s: int = 300
-    places: str | None = None
+    slots: str | None = None
 
     @property
     def when_absent(self) -> str:

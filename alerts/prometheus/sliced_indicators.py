@@ -54,9 +54,9 @@ class Sliced:
         return self.counted.staleness_s
 
     @property
-    def places(self) -> str | None:
-        """The same as `counted.places`."""
-        return self.counted.places
+    def slots(self) -> str | None:
+        """The same as `counted.slots`."""
+        return self.counted.slots
 
     @property
     def present(self) -> str:

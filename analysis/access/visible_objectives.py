@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 
 from alerts import groups
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.expression import FieldComparison, conjuncts
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.access.restricted import access_of

@@ -10,7 +10,7 @@ import click
 from sqlalchemy import Engine
 
 from alerts.errors import AlertsError
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.objectives import GoodProbes, Objective
 from alerts.openslo.reader import load
 from analysis.cause_sentences import first_cause_sentence

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from alerts import vocabulary
-from alerts.groups import PLACES
+from alerts.groups import SLOTS
 from alerts.objectives import Goodput
 from exporters.definitions.cost_series import COST_SERIES
 from exporters.definitions.engine_series import (
@@ -301,7 +301,7 @@ SLO_TARGET: Final = MetricSeries(
 )
 SLO_GROUPS: Final = MetricSeries(
     "tailspan_slo_groups",
-    f"Number of groups with their own error budget, for objectives with `by`; at most {PLACES}. The"
+    f"Number of groups with their own error budget, for objectives with `by`; at most {SLOTS}. The"
     " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )

@@ -34,7 +34,7 @@ from alerts.evaluation.table_verdicts import (
     judge_table,
     table_of,
 )
-from alerts.groups import Group, other, places_in
+from alerts.groups import Group, other, positions_in
 from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from exporters.totals.request_batch import BoolArray, RequestBatch
 from telemetry.in_flight import InFlightRequest
@@ -116,11 +116,11 @@ class SloCounts:
     def __init__(
         self,
         objectives: Mapping[str, GoodEvents],
-        placed: Callable[[GoodEvents], tuple[Group, ...]],
+        separate: Callable[[GoodEvents], tuple[Group, ...]],
         users: UserRows | None = None,
     ) -> None:
         self._objectives = dict(objectives)
-        self._placed = placed
+        self._separate = separate
         self._users = users
         self._apart = False
         self._waiting: deque[WaitingRows] = deque()
@@ -226,7 +226,7 @@ class SloCounts:
         self, name: str, goodput: GoodEvents, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
         places, selected = self._counted_groups(name, goodput), codes != NOT_SELECTED
-        place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
+        place = positions_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
         for at in np.unique(place[selected]).tolist():
             own = selected & (place == at)
             totals = self._totals.setdefault((name, places[at]), SloTotals())
@@ -235,7 +235,9 @@ class SloCounts:
     def copy(self) -> dict[Key, SloTotals]:
         """Return the current counts."""
         keys = [
-            (name, group) for name, each in self._objectives.items() for group in self._places(each)
+            (name, group)
+            for name, each in self._objectives.items()
+            for group in self._groups_of(each)
         ]
         self._totals = {key: self._totals.get(key, SloTotals()) for key in keys}
         self._scraped = True
@@ -245,14 +247,14 @@ class SloCounts:
         """The objective's groups, without new groups that no scrape contains yet. Until a scrape
         contains them, their requests count as `other`. So the counters of a new group begin at 0,
         and `rate()` in Prometheus misses no requests."""
-        groups = self._places(goodput)
+        groups = self._groups_of(goodput)
         if not self._scraped:
             return groups
         return tuple(each for each in groups if (name, each) in self._totals)
 
-    def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
+    def _groups_of(self, goodput: GoodEvents) -> tuple[Group, ...]:
         """The objective's groups. The first group has the requests that are in no other group."""
-        return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
+        return (other(goodput.by), *self._separate(goodput)) if goodput.by else ((),)
 
 
 def _is_late(now_unix_ns: int, at_unix_ns: IntArray) -> BoolArray:

@@ -24,7 +24,7 @@ from store.state import state_of
 HOUR_S: Final = 3600
 
 
-def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
+def groups_with_slots(engine: Engine, definition: str) -> dict[str, CountedRange]:
     """Maps the key of each group to the time range for which the group is counted."""
     own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
@@ -35,7 +35,7 @@ def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
     }
 
 
-def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRange]) -> None:
+def give_slots(engine: Engine, definition: str, groups: Mapping[str, CountedRange]) -> None:
     """Store that these groups are counted separately."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(state_of(engine)) as connection:

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import insert
 
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.notify.message import IncidentMessage, Transition, dumps
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict

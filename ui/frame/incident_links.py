@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine
 
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.explorer_links import PROBE_FILTERS, required
 from alerts.objectives import GoodProbes, Objective
 from analysis.incident import (

@@ -4,7 +4,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import EVALUATION_S, by_second, count_requests, read_tally
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.objectives import Goodput, Objective
 
 

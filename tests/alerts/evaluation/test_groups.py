@@ -15,7 +15,7 @@ from alerts import groups
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import GroupPlaces, groups_of
+from alerts.evaluation.group_slots import GroupSlots, groups_of
 from alerts.evaluation.request_verdicts import selects
 from alerts.groups import OTHER, Group
 from alerts.notify import alertmanager
@@ -27,7 +27,7 @@ from alerts.prometheus.generate import tailspan_rules
 from alerts.secrets import Secret
 from store.alerting.incidents import read_incidents, store_evaluation
 from store.alerting.notifications import read_notifications
-from store.alerting.slo_groups import placed_groups
+from store.alerting.slo_groups import groups_with_slots
 from store.writer import Writer
 from telemetry.incidents import IncidentRow
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
@@ -93,7 +93,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     assert sum(each.counts.events for each in whole) == len(rows)
 
 
-def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_row: Row) -> None:
+def test_a_later_group_is_in_other_until_it_has_a_slot(engine: Engine, request_row: Row) -> None:
     objective = own()
     first = day(request_row, acme=10)
     store(engine, first)
@@ -114,18 +114,16 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
 
 
 @pytest.fixture
-def few_places(monkeypatch: pytest.MonkeyPatch) -> int:
+def few_slots(monkeypatch: pytest.MonkeyPatch) -> int:
     """Set a low limit on the number of groups, because each group is evaluated. Return the
     limit."""
     limit = 3
-    monkeypatch.setattr(
-        "alerts.evaluation.evaluator.GroupPlaces", partial(GroupPlaces, places=limit)
-    )
+    monkeypatch.setattr("alerts.evaluation.evaluator.GroupSlots", partial(GroupSlots, slots=limit))
     return limit
 
 
-def test_invented_tenants_get_only_the_free_places(
-    engine: Engine, request_row: Row, few_places: int
+def test_invented_tenants_get_only_the_free_slots(
+    engine: Engine, request_row: Row, few_slots: int
 ) -> None:
     """Only a few of the names are stored, but every request is counted."""
     rows = day(request_row, acme=10)
@@ -139,16 +137,16 @@ def test_invented_tenants_get_only_the_free_places(
         evaluator.evaluate(at_s)
     goodput = own().indicator
     assert isinstance(goodput, Goodput)
-    placed = set(map(groups.read_key, placed_groups(engine, goodput.digest)))
-    assert len(placed) == few_places + 1
-    assert {("acme",), (OTHER,)} <= placed
+    separate = set(map(groups.read_key, groups_with_slots(engine, goodput.digest)))
+    assert len(separate) == few_slots + 1
+    assert {("acme",), (OTHER,)} <= separate
     found = stored(engine, own(), 0, END_S + 1200)
     assert sum(each.events for each in found.values()) == len(rows)
     assert found["acme"] == EventCounts(BAD_S // 10, (END_S - START_S) // 10)
 
 
-def test_a_group_that_loses_its_place_loses_no_request(
-    engine: Engine, request_row: Row, few_places: int
+def test_a_group_that_loses_its_slot_loses_no_request(
+    engine: Engine, request_row: Row, few_slots: int
 ) -> None:
     rows = [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at:03}") for at in range(60)
@@ -167,14 +165,14 @@ def test_a_group_that_loses_its_place_loses_no_request(
         evaluator.evaluate(at_s)
     found = stored(engine, own(), 0, until_s + 900)
     assert "acme" in found
-    assert len(found) == few_places + 1
+    assert len(found) == few_slots + 1
     assert sum(each.events for each in found.values()) == len(rows) + len(lasting)
 
 
-def test_a_burst_of_new_names_takes_no_place_from_an_active_group(
-    engine: Engine, request_row: Row, few_places: int
+def test_a_burst_of_new_names_takes_no_slot_from_an_active_group(
+    engine: Engine, request_row: Row, few_slots: int
 ) -> None:
-    """One place is free. Only this place goes to an invented name."""
+    """One slot is free. Only this slot goes to an invented name."""
     store(engine, day(request_row, acme=10, globex=10))
     evaluator = Evaluator(engine, [own()])
     evaluator.evaluate(END_S)
@@ -186,11 +184,11 @@ def test_a_burst_of_new_names_takes_no_place_from_an_active_group(
     evaluator.evaluate(END_S + 600)
     found = stored(engine, own(), 0, END_S + 600)
     assert {"acme", "globex"} <= set(found)
-    assert len(found) == few_places + 1
+    assert len(found) == few_slots + 1
 
 
-def test_new_reserved_groups_take_the_places_of_the_least_active_groups(
-    engine: Engine, request_row: Row, few_places: int
+def test_new_reserved_groups_take_the_slots_of_the_least_active_groups(
+    engine: Engine, request_row: Row, few_slots: int
 ) -> None:
     store(engine, day(request_row, acme=10, globex=10))
     store(engine, [request_row(received_unix_ns=(END_S - 60) * S, tenant="rare")])
@@ -200,11 +198,11 @@ def test_new_reserved_groups_take_the_places_of_the_least_active_groups(
     assert set(stored(engine, reserving, 0, END_S)) == {OTHER, "acme", "globex", "vip"}
 
 
-@pytest.mark.usefixtures("few_places")
+@pytest.mark.usefixtures("few_slots")
 def test_objectives_with_the_same_events_count_each_request_once(
     engine: Engine, request_row: Row
 ) -> None:
-    """No place is free, and only the second objective reserves a place."""
+    """No slot is free, and only the second objective reserves a slot."""
     both = [own(name="first"), own(name="second", reserved=["vip"])]
     rows = day(request_row, acme=10, globex=60, initech=600)
     store(engine, rows)
@@ -223,8 +221,8 @@ def test_objectives_with_the_same_events_count_each_request_once(
         assert sum(one.events for one in found.values()) == len(rows) + len(late)
 
 
-def test_an_incident_of_any_objective_with_the_same_events_keeps_the_place(
-    engine: Engine, request_row: Row, few_places: int
+def test_an_incident_of_any_objective_with_the_same_events_keeps_the_slot(
+    engine: Engine, request_row: Row, few_slots: int
 ) -> None:
     both = [own(name="first"), own(name="second")]
     store(engine, [request_row(received_unix_ns=START_S * S, tenant=name) for name in "abc"])
@@ -242,21 +240,21 @@ def test_an_incident_of_any_objective_with_the_same_events_keeps_the_place(
     store(engine, active)
     evaluator = Evaluator(engine, both)
     for at_s in range(START_S + HOUR_S, until_s, 1800):
-        evaluator.places.update(both, at_s)
-    placed = {each.group[0][1] for each in groups_of(engine, both[1])[1:]}
-    assert "a" in placed
-    assert len(placed & {"x", "y", "z"}) == few_places - 1
+        evaluator.slots.update(both, at_s)
+    separate = {each.group[0][1] for each in groups_of(engine, both[1])[1:]}
+    assert "a" in separate
+    assert len(separate & {"x", "y", "z"}) == few_slots - 1
 
 
-def test_before_the_first_evaluation_reserved_groups_have_their_places(
+def test_before_the_first_evaluation_reserved_groups_have_their_slots(
     engine: Engine, request_row: Row
 ) -> None:
-    names = [f"vip{at}" for at in range(groups.PLACES)]
+    names = [f"vip{at}" for at in range(groups.SLOTS)]
     store(engine, day(request_row, acme=10))
     assert set(stored(engine, own(reserved=names), 0, END_S)) == {OTHER, *names}
 
 
-def test_a_reserved_group_has_a_place_before_its_first_request(
+def test_a_reserved_group_has_a_slot_before_its_first_request(
     engine: Engine, request_row: Row
 ) -> None:
     objective = own(reserved=["vip"])
@@ -281,20 +279,22 @@ VALUES = st.sampled_from(["", "a", "b", "other", 'quo"te', "naïve", "line\nend"
 
 
 @given(
-    placed=st.lists(st.tuples(VALUES, VALUES), unique=True, max_size=4), tenant=VALUES, model=VALUES
+    separate=st.lists(st.tuples(VALUES, VALUES), unique=True, max_size=4),
+    tenant=VALUES,
+    model=VALUES,
 )
 def test_every_request_is_in_exactly_one_group(
-    placed: list[Group], tenant: str, model: str
+    separate: list[Group], tenant: str, model: str
 ) -> None:
     by = ("tenant", "model")
-    placed = [each for each in placed if each != groups.other(by)]
+    separate = [each for each in separate if each != groups.other(by)]
     row = _row(tenant=tenant or None, model=model or None)
     chosen = [
         group
-        for group in (groups.other(by), *placed)
-        if selects(groups.narrowed(None, by, placed, group), row)
+        for group in (groups.other(by), *separate)
+        if selects(groups.narrowed(None, by, separate, group), row)
     ]
-    assert chosen == [(tenant, model) if (tenant, model) in placed else groups.other(by)]
+    assert chosen == [(tenant, model) if (tenant, model) in separate else groups.other(by)]
 
 
 @given(st.tuples(st.text(max_size=20), st.text(max_size=20)))

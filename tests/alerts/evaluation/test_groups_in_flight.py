@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import EventCounts
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import EVERY_S
+from alerts.evaluation.group_slots import EVERY_S
 from alerts.groups import OTHER
 from alerts.objectives import Objective
 from store.writer import Writer
@@ -48,7 +48,7 @@ def test_a_hung_request_counts_in_its_group_and_its_row_in_its_place(
     assert by_group(engine, objective, START_S + 75) == expected
 
 
-def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
+def test_a_group_that_gets_its_slot_before_the_row_counts_it_once(
     engine: Engine, request_row: Row
 ) -> None:
     objective = own(reserved=["vip"])

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import SETTLED_S, counts_between, read_tally, step_counts
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import groups_of
+from alerts.evaluation.group_slots import groups_of
 from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes, table_of_probes
 from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS

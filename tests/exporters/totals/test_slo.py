@@ -94,7 +94,7 @@ def test_groups_beyond_the_cap_share_one_counter(clock: Any, request_row: Row) -
     exporter = PrometheusExporter(
         clock_unix_ns=clock,
         objectives={"all": Goodput(None, parse("ttft_s <= 0.5", GOOD)), "each": grouped},
-        placed=lambda goodput: (("a",), ("quiet",)),
+        separate=lambda goodput: (("a",), ("quiet",)),
     )
     rows = [request_row(ttft_s=9.0, tenant=f"x{at}") for at in range(1_000)]
     exporter.on_stored([request_row(ttft_s=0.1, tenant="a"), *rows], [])
@@ -113,11 +113,11 @@ def test_groups_beyond_the_cap_share_one_counter(clock: Any, request_row: Row) -
 
 def test_the_counters_of_a_new_group_begin_at_zero(clock: Any, request_row: Row) -> None:
     """Prometheus does not count the first value of a series as an increase."""
-    placed = [("a",)]
+    separate = [("a",)]
     exporter = PrometheusExporter(
         clock_unix_ns=clock,
         objectives={"each": Goodput(None, parse("ttft_s <= 0.5", GOOD), ("tenant",))},
-        placed=lambda goodput: tuple(placed),
+        separate=lambda goodput: tuple(separate),
     )
 
     def send(tenant: str) -> None:
@@ -129,12 +129,12 @@ def test_the_counters_of_a_new_group_begin_at_zero(clock: Any, request_row: Row)
 
     send("a")
     assert (events("a"), events("b"), events("other")) == (10, None, 0)
-    placed.append(("b",))
+    separate.append(("b",))
     send("a")
     send("b")
     assert [(events("a"), events("b"), events("other")) for _ in range(2)] == [(20, 0, 10)] * 2
     send("b")
     assert (events("a"), events("b"), events("other")) == (20, 10, 10)
-    placed.remove(("a",))
+    separate.remove(("a",))
     send("a")
     assert (events("a"), events("b"), events("other")) == (None, 10, 20)

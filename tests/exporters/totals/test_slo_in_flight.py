@@ -110,7 +110,7 @@ def test_simulated_reports_are_marked(made: Callable[..., Any], row: RequestTime
 
 
 @pytest.mark.parametrize(
-    ("by", "group", "placed", "counted"),
+    ("by", "group", "separate", "counted"),
     [
         ("tenant", "acme", ["acme"], "acme"),
         ("tenant", "acme", ["globex"], "other"),
@@ -120,23 +120,23 @@ def test_simulated_reports_are_marked(made: Callable[..., Any], row: RequestTime
     ],
 )
 def test_a_hung_request_counts_once_in_its_group(
-    clock: Any, row: RequestTimeline, by: str, group: Any, placed: list[str], counted: str
+    clock: Any, row: RequestTimeline, by: str, group: Any, separate: list[str], counted: str
 ) -> None:
-    exporter = grouped(clock, by, placed)
+    exporter = grouped(clock, by, separate)
     about = {by: group}
     row = replace(row, **about)
     exporter.on_in_flight_stored([replace(report_of(row, 6), **about)])
     exporter.on_in_flight_stored([replace(report_of(row, 16, 6), **about)])
-    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
+    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *separate}}
     exporter.on_stored([replace(row, reported_in_flight_s=16.0)], [])
-    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
+    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *separate}}
 
 
 def test_a_request_keeps_the_group_it_was_counted_in(clock: Any, row: RequestTimeline) -> None:
-    placed: list[str] = []
-    exporter, row = grouped(clock, "tenant", placed), replace(row, tenant="acme")
+    separate: list[str] = []
+    exporter, row = grouped(clock, "tenant", separate), replace(row, tenant="acme")
     exporter.on_in_flight_stored([replace(report_of(row, 6), tenant="acme")])
-    placed.append("acme")
+    separate.append("acme")
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     assert events(exporter, "tenant") == {"other": 1, "acme": 0}
 
@@ -150,13 +150,13 @@ def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestT
     assert events(exporter, "engine") == {"other": 0, "0": 1}
 
 
-def grouped(clock: Any, by: str, placed: list[str]) -> PrometheusExporter:
+def grouped(clock: Any, by: str, separate: list[str]) -> PrometheusExporter:
     """Return an exporter with an objective on TTFT, grouped by a field."""
     each = Goodput(None, parse("ttft_s <= 0.5", GOOD), (by,))
     return PrometheusExporter(
         clock_unix_ns=clock,
         objectives={"each": each},
-        placed=lambda goodput: tuple((value,) for value in placed),
+        separate=lambda goodput: tuple((value,) for value in separate),
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine
 
-from alerts.evaluation.group_places import expanded
+from alerts.evaluation.group_slots import expanded
 from alerts.groups import base
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.access.evidence import explained_where

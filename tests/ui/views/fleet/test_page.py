@@ -135,7 +135,7 @@ def test_the_address_contains_the_measure(page: Open, database: Database) -> Non
 def test_more_replicas_than_are_drawn_are_named(page: Open, database: Database) -> None:
     names = [f"replica-{number:02d}" for number in range(table.MAX_REPLICAS + 2)]
     test = page(database([], samples(*names)), **LINK)
-    assert "Not drawn, with fewer problems: replica-49, replica-50." in markup(test)
+    assert "Replicas with fewer problems, not drawn: replica-49, replica-50." in markup(test)
 
 
 def test_a_long_range_is_sampled_with_a_note(

@@ -1,15 +1,15 @@
-"""Choose which groups of an objective are counted separately. Such a group has a *place*.
+"""Choose which groups of an objective are counted separately. Such a group has a *slot*.
 
-All other groups are counted as `other`. Clients can invent names, so the numbers of places and of
+All other groups are counted as `other`. Clients can invent names, so the numbers of slots and of
 stored candidates are limited:
 
-- A free place goes to the group that had requests in the most hours.
-- A group loses its place only to a group with more than twice as many hours. For a group without a
-  place, only the hours of the last day are counted.
-- A new group in `reserved` takes the place of the group with the fewest hours, if no place is free.
-- A group with an open incident, or in the objective's `reserved`, keeps its place.
+- A free slot goes to the group that had requests in the most hours.
+- A group loses its slot only to a group with more than twice as many hours. For a group without a
+  slot, only the hours of the last day are counted.
+- A new group in `reserved` takes the slot of the group with the fewest hours, if no slot is free.
+- A group with an open incident, or in the objective's `reserved`, keeps its slot.
 
-Objectives with the same `where`, `good` and `by` share their counts, so they share their places.
+Objectives with the same `where`, `good` and `by` share their counts, so they share their slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,12 +24,12 @@ from alerts import groups
 from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_counted_range
 from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes
 from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
-from alerts.groups import PLACES, Group
+from alerts.groups import SLOTS, Group
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.access.restricted import access_of
 from store.alerting.incidents import read_incidents
 from store.alerting.slo_counts import CountedRange
-from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
+from store.alerting.slo_groups import active_hours, give_slots, groups_with_slots, merge_group
 from store.columns.request_columns import in_parts, request_columns
 from store.probes import newest_probe_unix_ns, probe_table
 from store.queries import newest_request_unix_ns
@@ -37,13 +37,13 @@ from telemetry.window import Window
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-MAX_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of candidates for a place per objective."""
+MAX_CANDIDATES: Final = 20 * SLOTS
+"""Maximum number of candidates for a slot per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""For a group with a place, the hours of the last week are counted, because some groups have no
+"""For a group with a slot, the hours of the last week are counted, because some groups have no
 requests at weekends."""
 EVERY_S: Final = 300
-"""Interval in seconds at which places are assigned again."""
+"""Slots are assigned again after this many seconds."""
 FIRST_S: Final = HOUR_S
 """The first assignment reads only the requests of this many seconds, so that Tailspan starts
 fast."""
@@ -84,45 +84,46 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceChanges:
-    """Groups that receive a place, and groups that lose their place."""
+class SlotChanges:
+    """Groups that receive a slot, and groups that lose their slot."""
 
-    placed: tuple[Group, ...]
+    added: tuple[Group, ...]
     removed: tuple[Group, ...]
 
 
-def assign_places(
+def assign_slots(
     candidates: Candidates,
-    placed_hours: dict[Group, int],
+    active_hours_of: dict[Group, int],
     fixed: frozenset[Group] = frozenset(),
-    places: int = PLACES,
-) -> PlaceChanges:
-    """Choose the groups to count separately. Free places go to the most active candidates.
+    slots: int = SLOTS,
+) -> SlotChanges:
+    """Choose the groups to count separately. Free slots go to the most active candidates.
 
     Args:
-        placed_hours: maps each group with a place to its number of hours with requests.
-        fixed: groups that keep their place.
+        active_hours_of: maps each group with a slot to its number of hours with requests.
+        fixed: groups that keep their slot.
     """
-    placed: list[Group] = []
+    added: list[Group] = []
     removed: list[Group] = []
     weakest = sorted(
-        (each for each in placed_hours if each not in fixed), key=lambda each: -placed_hours[each]
+        (each for each in active_hours_of if each not in fixed),
+        key=lambda each: -active_hours_of[each],
     )
-    free = places - len(placed_hours)
+    free = slots - len(active_hours_of)
     while free < 0 and weakest:  # `fixed` has grown
         removed.append(weakest.pop())
         free += 1
     for group in candidates.ranked():
-        if group in placed_hours:
+        if group in active_hours_of:
             continue
         if free > 0:
             free -= 1
-        elif weakest and candidates.hours(group) > 2 * placed_hours[weakest[-1]]:
+        elif weakest and candidates.hours(group) > 2 * active_hours_of[weakest[-1]]:
             removed.append(weakest.pop())
         else:
             break
-        placed.append(group)
-    return PlaceChanges(tuple(placed), tuple(removed))
+        added.append(group)
+    return SlotChanges(tuple(added), tuple(removed))
 
 
 def add_candidates(
@@ -169,32 +170,32 @@ def _add(
         candidates.add(group, hour, requests)
 
 
-class GroupPlaces:
-    """Chooses the groups that have a place, based on the stored requests."""
+class GroupSlots:
+    """Chooses the groups that have a slot, based on the stored requests."""
 
-    def __init__(self, engine: Engine, places: int = PLACES) -> None:
+    def __init__(self, engine: Engine, slots: int = SLOTS) -> None:
         self._engine = engine
-        self._places = places
+        self._slots = slots
         self._candidates: dict[str, Candidates] = {}
         self._looked_s: dict[str, int] = {}
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Load from the store which groups have a place, before the first evaluation."""
+        """Load from the store which groups have a slot, before the first evaluation."""
         for shared in _shared(objectives):
             self._remember(shared.goodput)
 
-    def placed(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Groups that had a place at the last update. Callable from any thread."""
+    def separate(self, goodput: GoodEvents) -> tuple[Group, ...]:
+        """Groups that had a slot at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
     def groups_of(self, objective: Objective) -> tuple[Objective, ...]:
-        """One objective for each group that had a place at the last update, `other` first."""
+        """One objective for each group that had a slot at the last update, `other` first."""
         assert isinstance(objective.indicator, GoodEvents)
-        return _each_group(objective, self.placed(objective.indicator))
+        return _each_group(objective, self.separate(objective.indicator))
 
     def update(self, objectives: Iterable[Objective], now_s: int) -> None:
-        """Assign the places again every `EVERY_S`."""
+        """Assign the slots again every `EVERY_S`."""
         for shared in _shared(objectives):
             definition = shared.goodput.digest
             looked_s = self._looked_s.get(definition)
@@ -204,48 +205,48 @@ class GroupPlaces:
             self._remember(shared.goodput)
 
     def _remember(self, goodput: GoodEvents) -> None:
-        self._known[goodput.digest] = _groups_with_places(self._engine, goodput)
+        self._known[goodput.digest] = _groups_with_slots(self._engine, goodput)
 
-    def _assign(self, shared: "_SharedPlaces", now_s: int, looked_s: int | None) -> None:
+    def _assign(self, shared: "_SharedSlots", now_s: int, looked_s: int | None) -> None:
         goodput = shared.goodput
         first = first_counted_range(self._engine, goodput, now_s)
         if first is None:
             return
         definition, other = goodput.digest, groups.key(groups.other(goodput.by))
-        counted_ranges = placed_groups(self._engine, definition)
+        counted_ranges = groups_with_slots(self._engine, definition)
         since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
         # Read a longer range than since the last update, because a request is stored only when it
         # ends. An hour that is read twice is counted once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
-        placed = {groups.read_key(each): each for each in counted_ranges}
+        separate = {groups.read_key(each): each for each in counted_ranges}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
         kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
         hours: dict[Group, int] = dict.fromkeys(goodput.reserved, 0)
-        for group, key in placed.items():
+        for group, key in separate.items():
             # The hours of groups in `other`, and hours that are not stored yet, are only in
             # `candidates`.
             hours[group] = max(kept[key], candidates.hours(group))
-        fixed = self._burning(shared, placed) | set(goodput.reserved)
-        changes = assign_places(candidates, hours, fixed, self._places)
+        fixed = self._burning(shared, separate) | set(goodput.reserved)
+        changes = assign_slots(candidates, hours, fixed, self._slots)
         for group in changes.removed:
-            merge_group(self._engine, definition, placed[group], other)
+            merge_group(self._engine, definition, separate[group], other)
         until_s = (since or first).until_unix_s
-        missing = [each for each in goodput.reserved if each not in placed]
+        missing = [each for each in goodput.reserved if each not in separate]
         new = {
-            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *changes.placed)
+            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *changes.added)
         }
         if since is None:
             new[other] = first
         if new:
-            place_groups(self._engine, definition, new)
+            give_slots(self._engine, definition, new)
 
-    def _burning(self, shared: "_SharedPlaces", placed: Iterable[Group]) -> frozenset[Group]:
+    def _burning(self, shared: "_SharedSlots", separate: Iterable[Group]) -> frozenset[Group]:
         by = shared.goodput.by
         return frozenset(
             each
-            for each in placed
+            for each in separate
             if any(
                 read_incidents(self._engine, groups.name(name, by, each), open_only=True)
                 for name in shared.objectives
@@ -254,8 +255,8 @@ class GroupPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedPlaces:
-    """Objectives that share their places, because their counts have the same key.
+class _SharedSlots:
+    """Objectives that share their slots, because their counts have the same key.
 
     Args:
         goodput: `reserved` has the groups of all these objectives.
@@ -266,44 +267,48 @@ class _SharedPlaces:
     objectives: tuple[str, ...]
 
 
-def _shared(objectives: Iterable[Objective]) -> list[_SharedPlaces]:
-    found: dict[str, _SharedPlaces] = {}
+def _shared(objectives: Iterable[Objective]) -> list[_SharedSlots]:
+    found: dict[str, _SharedSlots] = {}
     for each in objectives:
         goodput = each.indicator
         if not isinstance(goodput, GoodEvents) or not goodput.by:
             continue
-        before = found.get(goodput.digest, _SharedPlaces(goodput, ()))
+        before = found.get(goodput.digest, _SharedSlots(goodput, ()))
         reserved = tuple(dict.fromkeys([*before.goodput.reserved, *goodput.reserved]))
-        found[goodput.digest] = _SharedPlaces(
+        found[goodput.digest] = _SharedSlots(
             replace(goodput, reserved=reserved), (*before.objectives, each.name)
         )
     return list(found.values())
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """One objective for each group with a place, `other` first. This function does not write to the
+    """One objective for each group with a slot, `other` first. This function does not write to the
     store.
 
-    Before the first evaluation, these are the groups that would get a place.
+    Before the first evaluation, these are the groups that would get a slot.
     """
     assert isinstance(objective.indicator, GoodEvents)
-    return _each_group(objective, _groups_with_places(engine, objective.indicator))
+    return _each_group(objective, _groups_with_slots(engine, objective.indicator))
 
 
-def _each_group(objective: Objective, placed: tuple[Group, ...]) -> tuple[Objective, ...]:
-    return tuple(objective.of_group(each, placed) for each in (groups.other(objective.by), *placed))
+def _each_group(objective: Objective, separate: tuple[Group, ...]) -> tuple[Objective, ...]:
+    return tuple(
+        objective.of_group(each, separate) for each in (groups.other(objective.by), *separate)
+    )
 
 
-def _groups_with_places(engine: Engine, goodput: GoodEvents) -> tuple[Group, ...]:
-    counted_ranges = placed_groups(engine, goodput.digest)
-    placed = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {groups.other(goodput.by)}
+def _groups_with_slots(engine: Engine, goodput: GoodEvents) -> tuple[Group, ...]:
+    counted_ranges = groups_with_slots(engine, goodput.digest)
+    separate = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {
+        groups.other(goodput.by)
+    }
     if not counted_ranges and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
         add_candidates(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
-        reserved = dict.fromkeys(placed, 0)
-        placed |= set(assign_places(candidates, reserved, frozenset(reserved)).placed)
-    return tuple(sorted(placed))
+        reserved = dict.fromkeys(separate, 0)
+        separate |= set(assign_slots(candidates, reserved, frozenset(reserved)).added)
+    return tuple(sorted(separate))
 
 
 def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
