@@ -27,8 +27,9 @@ ORPHAN_GRACE_S = 2.0
 response in the background."""
 
 _TIMED = "tailspan.timed"
-"""The key of a scope that is already timed. The variable `current` does not show this: a server may
-handle the next request of a connection in the context of the previous request."""
+"""This key in a scope means that an outer middleware already measures the request. The variable
+`current` does not show this, because a server may handle the next request of a connection in the
+context of the previous request."""
 
 
 class TimingMiddleware:
@@ -41,7 +42,7 @@ class TimingMiddleware:
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection, and time it if it is an HTTP request."""
+        """Handle one connection, and measure it if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:

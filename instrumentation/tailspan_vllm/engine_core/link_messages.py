@@ -1,6 +1,7 @@
 """The messages from an engine core to its front ends.
 
-Accounts are binary, because they are frequent. Identities and samples are JSON.
+An account contains what the step ledger measured for one request. Accounts are binary, because they
+are frequent. Identities and samples are JSON.
 """
 
 import json

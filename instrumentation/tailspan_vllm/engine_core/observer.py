@@ -66,7 +66,7 @@ class _PlannedStep(NamedTuple):
     sequences: int
     encodes: bool
     completes: Mapping[str, int]
-    """Maps the requests whose prefill the step completes to their numbers of tokens."""
+    """Maps the id of each request whose prefill ends in this step to its number of tokens."""
 
 
 class _EndedStep(NamedTuple):

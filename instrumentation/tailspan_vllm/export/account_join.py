@@ -1,6 +1,7 @@
 """Completes request records and engine states with the data that the engine cores send.
 
-One thread may read the link while a second thread completes records.
+An account is the step ledger's result for one request. One thread may read the link while a second
+thread completes records.
 """
 
 import threading

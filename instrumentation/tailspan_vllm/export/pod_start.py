@@ -1,4 +1,5 @@
-"""Asks the Kubernetes API for the durations of a start's parts before the server's first process.
+"""Reads from the Kubernetes API how long each stage of a pod's start took, before the server's
+first process began.
 
 The plugin asks once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
 two GET requests, for this pod and for its events. They contain the token of the pod's service

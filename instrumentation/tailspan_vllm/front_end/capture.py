@@ -41,7 +41,7 @@ class Capture:
         """The latest request, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Ended, but with unfinished flights."""
+        """Exchanges that have ended, but still have unfinished flights."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -186,8 +186,8 @@ def facts_of(state: Any) -> RequestSnapshot:
         output_tokens = stats.num_generation_tokens
     # The value is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
-    # If a prefill server sent its cache hits with the request, vLLM reports them in place of this
-    # engine's tokens, which then come from the account.
+    # If a prefill server sent its number of cached tokens with the request, vLLM reports that
+    # number. This engine's own number then comes from the account of the step ledger.
     remote = getattr(state, "remote_prefill_cached_tokens", None)
     cached = state.num_cached_tokens if remote is None else None
     return RequestSnapshot(

@@ -42,7 +42,8 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The request id in the engine core's account. It is not exported."""
+    """The request id in the engine core's account (the step ledger's result for the request). It is
+    not exported."""
     awaits_account: bool = False
     """True if the export waits for the request's account. It is not exported."""
     left_early: bool = False

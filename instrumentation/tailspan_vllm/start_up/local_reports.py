@@ -1,4 +1,4 @@
-"""Carries short reports between the processes of a server, over a local stream socket.
+"""Sends short reports between the processes of a server, over a local stream socket.
 
 A sender never waits. If the listener has closed, or if too many connections wait, the report is
 lost. The kernel keeps connections until the listener reads, so the listener needs no thread. The
