@@ -1,7 +1,7 @@
-"""Cache the counts of the newest time steps (15 s each) until a step receives more requests.
+"""Cache the counts of the newest time buckets (15 s each) until a bucket receives more requests.
 
 The counts of the newest ten minutes are not stored, because late requests may still arrive. The
-writer of requests marks each step that got requests (`store.alerting.slo_marks`). An evaluator
+writer of requests marks each bucket that got requests (`store.alerting.slo_marks`). An evaluator
 removes the marks that it has read, so only one evaluator may run (`store.leases`).
 """
 
@@ -42,7 +42,7 @@ class CountCache:
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
     def add_marks(self, marks: Iterable[Mark]) -> None:
-        """Record that the marked steps must be counted again."""
+        """Record that the marked buckets must be counted again."""
         for mark in marks:
             if mark.source == PROBE_SOURCE:
                 continue
@@ -67,14 +67,14 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
-        step."""
+        """Return counts by bucket, as `counting.count_requests` does. `to_s` must be the end of a
+        bucket."""
         if isinstance(goodput, GoodProbes):  # probes are few, so they are counted again each time
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # A row from a better source may replace a row of the same request in a different step. The
-        # step of the replaced row then gets no mark.
+        # A row from a better source may replace a row of the same request in a different bucket.
+        # The bucket of the replaced row then gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -108,7 +108,7 @@ class CountCache:
         return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """Remove steps before `until_s`, whose counts are usually stored by now."""
+        """Remove buckets before `until_s`, whose counts are usually stored by now."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:

@@ -1,8 +1,8 @@
-"""Count an objective's good and bad requests in time steps of 15 s.
+"""Count an objective's good and bad requests in time buckets of 15 s.
 
-A request counts in the step in which it ended. If a request in flight already misses the objective,
-it counts in the step of its last report (`in_flight_verdicts`). When it ends, its row replaces the
-report. The counts of a step are stored `SETTLED_S` after its end.
+A request counts in the bucket in which it ended. If a request in flight already misses the
+objective, it counts in the bucket of its last report (`in_flight_verdicts`). When it ends, its row
+replaces the report. The counts of a bucket are stored `SETTLED_S` after its end.
 
 Counting begins at the start of the newest data without a gap of more than `MAX_GAP_S`
 (`history_start_s`). Earlier rows are not counted, because other requests of that time may be
@@ -52,7 +52,7 @@ from telemetry.window import Window
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""The counts of a step are stored this many seconds after its end. Senders stop retrying long
+"""The counts of a bucket are stored this many seconds after its end. Senders stop retrying long
 before this time."""
 LONGEST_REQUEST_S: Final = 3600
 """Longer requests are missing from the stored counts."""
@@ -111,8 +111,8 @@ def cached(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a cached function that counts in steps of one second. Use it for ranges that begin or
-    end within a step of 15 s."""
+    """Return a cached function that counts in buckets of one second. Use it for ranges that begin
+    or end within a bucket of 15 s."""
     count_cached = cached(count_requests)
 
     def count(
@@ -173,7 +173,7 @@ def read_tally(
     the store.
 
     Args:
-        count: counts the steps that are not stored yet; None for `by_second`.
+        count: counts the buckets that are not stored yet; None for `by_second`.
         instants: the history may be summed only between these instants, `from_s` and `to_s`. The
             database then sums each interval, which is fast for long ranges. None allows any range.
     """
@@ -231,14 +231,14 @@ def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[HistoryBucket]:
-    """The counts of each step in (from, to], over all groups. This function does not write to the
+    """The counts of each bucket in (from, to], over all groups. This function does not write to the
     store.
 
-    With time slices, the events of a step are the slices that end in the step.
+    With time slices, the events of a bucket are the slices that end in the bucket.
 
     Args:
-        from_s: unix seconds; a multiple of the step.
-        to_s: unix seconds. The last step may be shorter.
+        from_s: unix seconds; a multiple of the bucket's length.
+        to_s: unix seconds. The last bucket may be shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -296,7 +296,7 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
 def store_tally(
     engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None
 ) -> None:
-    """Store the missing counts of steps that ended more than `SETTLED_S` ago, of all groups
+    """Store the missing counts of buckets that ended more than `SETTLED_S` ago, of all groups
     together."""
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     definition, keys = goodput.digest, [""]
@@ -313,8 +313,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead when these counts were stored. Count a step again if all its requests
-        # are still stored.
+        # The clock was ahead when these counts were stored. Count a bucket again if all its
+        # requests are still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:

@@ -7,7 +7,7 @@ If the clock was ahead and was corrected, incidents that began in the future are
 continues after the last alert in the past, but at most `LONGEST_PAUSE_S` ago.
 
 Requests that arrived while this process was stopped are counted, because the writer marks their
-time steps (`store.alerting.slo_marks`). Past incidents do not change.
+time buckets (`store.alerting.slo_marks`). Past incidents do not change.
 """
 
 import time
@@ -135,10 +135,10 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Count again the steps that received requests since the last call.
+        """Count again the buckets that received requests since the last call.
 
-        Returns: True if steps older than 2 · `SETTLED_S` are counted now. If these steps must wait,
-        their marks stay.
+        Returns: True if buckets older than 2 · `SETTLED_S` are counted now. If these buckets must
+        wait, their marks stay.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -172,7 +172,7 @@ class Evaluator:
             return None
         changed_s, deleted_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S, 0
         if self._keep_s is not None:
-            # Near the end of the retention, some of a step's requests may already be deleted.
+            # Near the end of the retention, some of a bucket's requests may already be deleted.
             min_s = now_s - self._keep_s + LONGEST_REQUEST_S
             deleted_s = max(0, min_s // EVALUATION_S * EVALUATION_S)
         counted_s = earliest_counted_s(self._engine, probes=probes)

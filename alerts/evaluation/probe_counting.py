@@ -1,4 +1,4 @@
-"""Count an objective's good and bad probes. A probe counts in the time step in which it ended."""
+"""Count an objective's good and bad probes. A probe counts in the time bucket in which it ended."""
 
 from collections.abc import Iterator
 

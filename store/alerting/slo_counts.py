@@ -210,7 +210,7 @@ def mark_counts_incomplete(
     """Record that all counts after a time are incomplete, and delete the given marks (`slo_marks`).
 
     With a separate state database, a second transaction deletes the marks. If the process crashes
-    before the second transaction, the marked steps are counted again.
+    before the second transaction, the marked time buckets are counted again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None means that there are no

@@ -1,7 +1,7 @@
-"""Mark the time steps (15 s) whose counts of requests per objective are out of date.
+"""Mark the time buckets (15 s) whose counts of requests per objective are out of date.
 
-The writer marks the steps of new requests in the transaction that writes the requests. The
-evaluator records the marked steps as incomplete and removes the marks
+The writer marks the buckets of new requests in the transaction that writes the requests. The
+evaluator records the marked buckets as incomplete and removes the marks
 (`slo_counts.mark_counts_incomplete`).
 """
 
@@ -20,7 +20,7 @@ from telemetry.request_rows import RequestRows
 
 SECOND_NS: Final = 10**9
 STEP_S: Final = 15
-"""Width of a time step. It equals the evaluator's interval."""
+"""Width of a time bucket. It equals the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
@@ -38,8 +38,8 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """A time step for which one transaction wrote requests of one source. A request belongs to the
-    step of its end. A request in flight belongs to the step of its last report."""
+    """A time bucket for which one transaction wrote requests of one source. A request belongs to
+    the bucket of its end. A request in flight belongs to the bucket of its last report."""
 
     token: int
     until_unix_s: int
@@ -75,21 +75,21 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
 
 
 def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
-    """Mark the steps of requests, in the transaction that writes them."""
+    """Mark the buckets of requests, in the transaction that writes them."""
     marks = marks_of(several)
     if marks:
         dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
 
 
 def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> None:
-    """Mark the steps of requests in flight, in the transaction that changes their reports.
+    """Mark the buckets of requests in flight, in the transaction that changes their reports.
 
     Args:
         seen: time of each request's last report (unix nanoseconds), and its source.
     """
     token = randbits(63)
     marks = {
-        # Use the step's end, so that the evaluator reads no requests of earlier steps.
+        # Use the bucket's end, so that the evaluator reads no requests of earlier buckets.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -99,7 +99,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """Return the marks of up to `transactions` transactions, for steps that end at or after
+    """Return the marks of up to `transactions` transactions, for buckets that end at or after
     `from_s`."""
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
@@ -110,8 +110,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks, and other marks of the same transactions. Marks before the earliest step
-    in `marks` are kept."""
+    """Delete these marks, and other marks of the same transactions. Marks before the earliest
+    bucket in `marks` are kept."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})
