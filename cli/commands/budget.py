@@ -36,7 +36,7 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
     A budget file limits a latency, and the time of each layer: application before the model,
     network, front end, queue, prefill, decode, delivery, application after the model. The output
     shows the mean time that the slowest requests (beyond the budget's percentile) spent in each
-    layer, and by how much it must fall.
+    layer, and by how much this time must fall.
 
     The time in the network is known only if a client's span was received. The time in the
     application is known only if its spans follow OpenTelemetry's GenAI conventions. An unknown time

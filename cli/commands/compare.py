@@ -106,12 +106,12 @@ def compare(
     route, adapter and work. Output lengths are not matched, because a change can affect them.
 
     The verdict is about the change: worse, better, no_worse (within the margin) or undecided. If
-    the range after the change begins at a fixed time, the interval is valid for any number of runs.
-    If it moves (--last), the interval is valid for 20 runs.
+    the range after the change begins at a fixed time, you may run the command any number of times:
+    the 95 % confidence interval stays valid. If the range moves (--last), it is valid for 20 runs.
 
-    The total change also includes the load that the change itself caused. A replay of the requests
-    on a model of the server before the change computes it; --fast omits it. If tailspan what-if
-    predicted the change, the output compares the prediction with the measurement.
+    The total change also includes the load that the change itself caused. To compute it, the
+    command replays the requests on a model of the server before the change; --fast omits it. If
+    tailspan what-if predicted the change, the output compares the prediction with the measurement.
 
     Exit status 1: the latency is worse.
     """

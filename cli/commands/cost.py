@@ -95,8 +95,8 @@ def cost(
     --where selects the requests to group and to compare with a managed API. Only --where
     replica=NAME restricts the bill.
 
-    The output also contains, for prefill and decode, the used shares of the peak FLOP/s (MFU) and
-    of the peak memory bandwidth (MBU). It compares the bill with the price of the same tokens at a
+    For prefill and for decode, the output shows how much of the peak FLOP/s (MFU) and of the peak
+    memory bandwidth (MBU) was used. It compares the bill with the price of the same tokens at a
     managed API (genai-prices), and prints the break-even rate. If GPUs report energy, it prints
     energy and CO₂.
     """

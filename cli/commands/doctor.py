@@ -62,8 +62,8 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
     default="",
     metavar="PATH",
     show_default="none",
-    help="Path under which a proxy serves the explorer. Give it also if tailspan up uses the path"
-    " of the url in a --sign-in file.",
+    help="Path under which a proxy serves the explorer. Also required if tailspan up takes the path"
+    " from the url in a --sign-in file.",
 )
 @setting("--no-explorer", group="Ports", is_flag=True, help="Do not check the explorer.")
 @database_option

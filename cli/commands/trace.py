@@ -63,9 +63,9 @@ Examples:
     type=click.Choice(["recorded", "unshared"]),
     default="recorded",
     show_default=True,
-    help="For a prompt without recorded shared prefixes: recorded writes no hash_ids, unshared"
-    " writes numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and Dynamo's"
-    " replay require hash_ids.",
+    help="What to write for a prompt whose shared prefixes were not recorded: no hash_ids"
+    " (recorded), or numbers that no other prompt has (unshared). vLLM's timed_trace, guidellm's"
+    " mooncake and Dynamo's replay require hash_ids.",
 )
 @format_option("The notes on standard error: text, or one JSON object.")
 def export(

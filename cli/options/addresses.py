@@ -85,8 +85,11 @@ def _addresses(host: str) -> set[IPv4Address | IPv6Address]:
 
 
 def _is_of_this_machine(address: IPv4Address | IPv6Address) -> bool:
-    """Whether this machine has the address. A datagram socket sends nothing when it connects. If
-    the address is one of this machine, the socket uses the same address."""
+    """Whether the address belongs to this machine.
+
+    A datagram socket is connected to the address, which sends no data. If the address belongs to
+    this machine, the socket's own address is the same.
+    """
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

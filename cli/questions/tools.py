@@ -52,7 +52,7 @@ _USES: Final[Mapping[str, str]] = {
     ),
     "slo": (
         "Show each objective: the remaining error budget, the burn rates, the alerts that fire and"
-        " the newest incidents. Ask this first if the question is whether something is wrong now."
+        " the newest incidents. Use this tool first to find out whether something is wrong now."
     ),
     "compare": (
         "Compare a latency before and after a change, such as a deploy, at the same mix of requests"

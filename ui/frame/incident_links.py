@@ -92,8 +92,8 @@ def find(
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """The incident that the view's address names, or else the leading incident, if any.
 
-    The leading incident is the first incident. If the first incident is a "ticket", and a "page"
-    incident of the same SLO overlaps it, the "page" incident leads.
+    The leading incident is the first incident. If the first incident has the severity "ticket", and
+    an incident of the same SLO with the severity "page" overlaps it, the latter leads.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)

@@ -101,7 +101,7 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Whether a sender is sending data that it had stored during an outage.
+    """Whether old data is arriving, for example after an outage or when the simulator starts.
 
     This is so if the newest timestamp in the database is older than `old_s` seconds, but has
     advanced within the last `old_s` seconds.

@@ -15,8 +15,8 @@ class SloReads(NamedTuple):
 
     Attributes:
         at_s: the instant of the states, in unix seconds.
-        step: a number that changes every 15 s, or None when the range's data is complete. Counts
-            that have the step in their cache key are as recent as the states.
+        step: a number that changes every 15 s, or None when the range's data is complete. Other
+            counts have this number in their cache key, so that they are as recent as the states.
     """
 
     states: tuple[SloState, ...]

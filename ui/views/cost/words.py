@@ -277,13 +277,13 @@ def against(found: RangeCosts, total: BillLine) -> str:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
             f"{text} It is unknown whether the SLOs would be met at that rate, because {counted}"
-            " requests of this range were counted for an SLO. A longer range may have more."
+            " requests of this range were evaluated against an SLO. A longer range may have more."
         )
     if even.sustainable.rps is None:
         return (
-            f"{text} Among the {even.sustainable.requests:,} requests counted, no rate in this"
-            " range met the SLOs with certainty, so it is unknown whether these engines can reach"
-            " that rate."
+            f"{text} {even.sustainable.requests:,} requests were evaluated. At no rate in this"
+            " range were the SLOs met with certainty, so it is unknown whether these engines can"
+            " reach that rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:

@@ -1,7 +1,8 @@
 """A grid for each measure, with a row per replica and a column per time bin. Pure.
 
-The value of a gauge is the maximum in the bin. A number of requests is summed over the replica's
-engines. A counter becomes a rate per second, summed over processes, or a ratio of two increases.
+The value of a gauge is the maximum in the bin. Gauges that count requests are summed over the
+replica's engines. A counter becomes a rate per second, summed over processes, or a ratio of two
+increases.
 """
 
 from collections.abc import Sequence

@@ -45,7 +45,8 @@ class FleetData:
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """Seconds between the parts of a long range in which samples were read."""
+    """If only a part of a long range was read, this is the time in seconds from the start of one
+    part to the start of the next."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool

@@ -164,7 +164,7 @@ def _ttft(replica: ReplicaRow) -> dict[str, Any]:
     if traffic is None:
         return {"text": wording.UNKNOWN, "title": "No request in this range."}
     between = (
-        "too few for an interval"
+        "too few requests for a 95 % interval"
         if traffic.low_s is None
         else f"[{wording.seconds(traffic.low_s)} to {wording.seconds(traffic.high_s)}]"
     )

@@ -68,7 +68,7 @@ def _worst(endpoints: Sequence[EndpointResults]) -> str:
         (p,) = worst
         return f" Worst: {names}, {p.sent - p.answered:,} of {p.sent:,} probes failed."
     if not lowest:
-        return f" {len(worst):,} places have no answer: {names}."
+        return f" {len(worst):,} pairs of endpoint and region got no answer: {names}."
     return f" Worst, each with {wording.exact_percent(lowest)} answered: {names}."
 
 

@@ -38,31 +38,31 @@ from ui.kit.terms import LATENCY_NAMES
 MAX_SENTENCES: Final = 2
 LINK: Final = "Compare before and after"
 RESTART: Final = (
-    "A restart alone may also change latencies; the intervals do not include this effect."
+    "A restart alone may also change latencies; the 95 % intervals do not include this effect."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeployNotice:
     """A deploy, and the page element that shows the sentence about the deploy."""
 
     element: Any
     deploy: Deploy
 
 
-def show(context: Context, deploy: Deploy) -> Place:
+def show(context: Context, deploy: Deploy) -> DeployNotice:
     """Draw the sentence with the newest comparison that was computed."""
-    place = Place(st.empty(), deploy)
-    _draw(context, place)
-    return place
+    notice = DeployNotice(st.empty(), deploy)
+    _draw(context, notice)
+    return notice
 
 
-def complete(context: Context, place: Place) -> None:
+def complete(context: Context, notice: DeployNotice) -> None:
     """Start a newer comparison if it is due. Call this after everything else is drawn.
 
     A page that is not live waits for the comparison.
     """
-    engine, deploy = context.engine, place.deploy
+    engine, deploy = context.engine, notice.deploy
     after = deploy.after(context.window.to_unix_ns)
     if after is None:
         return
@@ -77,7 +77,7 @@ def complete(context: Context, place: Place) -> None:
     running = background(engine).start(_subject(context, deploy), (after, metrics), compute)
     if running is not None and not context.view.live:
         running.result()
-        _draw(context, place)
+        _draw(context, notice)
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
@@ -86,10 +86,10 @@ def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
     return ("deploy", deploy, past)
 
 
-def _draw(context: Context, place: Place) -> None:
-    found = background(context.engine).newest(_subject(context, place.deploy))
-    text = sentence(place.deploy, found, context.view, context.window, context.zone)
-    place.element.html(f"<p class='note'>{text}</p>")
+def _draw(context: Context, notice: DeployNotice) -> None:
+    found = background(context.engine).newest(_subject(context, notice.deploy))
+    text = sentence(notice.deploy, found, context.view, context.window, context.zone)
+    notice.element.html(f"<p class='note'>{text}</p>")
 
 
 def sentence(

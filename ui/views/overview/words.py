@@ -63,7 +63,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     if slow:
         return Headline(
             "near",
-            f"{_burning(slow[0], zone)}. It burns slowly enough for a ticket instead of a page.",
+            f"{_burning(slow[0], zone)}. It burns slowly: the alert is a ticket, not a page.",
         )
     spent = [each for each in found if each.spent]
     if spent:

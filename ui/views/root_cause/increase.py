@@ -55,7 +55,7 @@ def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
 
 
 def figure(found: Sequence[IncreaseBar]) -> go.Figure:
-    """Draw the steps from top to bottom, and the total below them."""
+    """Draw the bars from top to bottom, and the total below them."""
     drawn = go.Figure()
     for step in found:
         text = (

@@ -34,12 +34,11 @@ class ComplianceStep:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[ComplianceStep, ...]:
-    """The steps that have requests: days of the period, or the last 72 hours. The oldest step is
-    first.
+    """The days of the period, or the last 72 hours, that have requests. The oldest is first.
 
     Args:
         goodput: decides whether a request is good or bad.
-        at_s: the end of the last step, in unix seconds.
+        at_s: the end of the last day or hour, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".
     """
@@ -68,7 +67,7 @@ def _start_s(at_s: int, zone: tzinfo, by: str) -> int:
 def _end_s(start_s: int, zone: tzinfo, by: str) -> int:
     if by == "hour":
         return start_s + _HOUR_S
-    # The step ends at midnight of the next day, so it may last 23 or 25 hours.
+    # A day ends at the next local midnight, so it may last 23 or 25 hours.
     next_day = datetime.fromtimestamp(start_s, zone) + timedelta(days=1)
     return int(next_day.replace(hour=0).timestamp())
 
@@ -96,7 +95,7 @@ def figure(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw the share of good requests per step, and the target."""
+    """Draw the share of good requests per day or hour, and the target."""
     drawn = go.Figure()
     good = np.array([1 - float(each.counts.bad_ratio or 0) for each in steps])
     target = float(objective.target)

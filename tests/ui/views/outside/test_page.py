@@ -77,8 +77,8 @@ def test_endpoints_with_answers_are_drawn_although_many_fail(page: Open, tmp_pat
 def test_places_without_an_answer_are_named_together(page: Open, tmp_path: Path) -> None:
     shown = markup(page(_stored(tmp_path, _many(1, 8)), **RANGE))
     assert (
-        "8 places have no answer: e01 from eu-west, e02 from eu-west, e03 from eu-west and 5"
-        in (shown)
+        "8 pairs of endpoint and region got no answer: e01 from eu-west, e02 from eu-west,"
+        " e03 from eu-west and 5" in (shown)
     )
     assert "Worst" not in shown
     shown = markup(page(f"sqlite:///{tmp_path}/t.db", **RANGE, endpoint="e01"))

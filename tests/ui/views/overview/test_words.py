@@ -102,7 +102,7 @@ ALL_BAD = (0, 5_000, 5_000)
             ["since <b>2026-09-20 12:00</b>; <b>9 requests</b> missed it"],
         ),
         ([standing([ALL_BAD])], "bad", ["(last 1h)"]),
-        ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slowly enough for a ticket"]),
+        ([standing(burns=(burn(row("ticket"), 30),))], "near", ["the alert is a ticket"]),
         ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
         (
             [standing([(0, 500, 500)], hourly=0, since_s=NOW_S - 300)],
