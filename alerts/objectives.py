@@ -162,7 +162,7 @@ class Objective:
         period_s: the length of the period; nominal for a calendar period.
         calendar: None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: whether missing counters send a page.
+        alert_when_no_data: whether a paging alert fires if the counters are missing.
         file: the file that defines the objective at line `line`.
     """
 

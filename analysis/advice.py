@@ -24,7 +24,8 @@ simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
 """Number of resampled replays (draws) for a change that does not shorten the latency. The width of
-its interval does not affect the ranking, so an error of 25 % in the width is acceptable."""
+its confidence interval does not affect the ranking, so an error of 25 % in the width is
+acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change. The numbers only define an order."""

@@ -35,8 +35,8 @@ def rough_share(share: float) -> str:
 def share_text(share: float, low: float | None, high: float | None) -> str:
     """Format a share.
 
-    If a replay computed the share, the text is a percentage with its interval. If no replay
-    computed it, the text is words.
+    If a replay computed the share, the text is a percentage with its confidence interval. If no
+    replay computed it, the text is words.
     """
     if low is None or high is None:
         return rough_share(share)

@@ -17,8 +17,8 @@ NEGLIGIBLE_S: Final = 1e-3
 the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks of time for an interval. With fewer blocks, `student` has fewer than 4
-degrees of freedom and is less exact."""
+"""Minimum number of blocks of time for a confidence interval. With fewer blocks, `student` has
+fewer than 4 degrees of freedom and is less exact."""
 
 
 class Reproduced(NamedTuple):

@@ -50,8 +50,8 @@ ABSENT: Final[Mapping[str, Argument]] = {
 
 
 class Ratio(NamedTuple):
-    """A predicted relative change of a percentile, with its interval. The value −0.1 means 10 %
-    faster."""
+    """A predicted relative change of a percentile, with its confidence interval. The value −0.1
+    means 10 % faster."""
 
     value: float
     low: float

@@ -2,7 +2,7 @@
 
 The unchanged window is replayed to measure the model's error. Then the requests of the trace are
 replayed on equal engines behind one router. The replayed percentiles are corrected by the model's
-error, which also widens their intervals.
+error, which also widens their confidence intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +122,7 @@ def predict_trace(
     """Replay a trace of at least one request on the engines of a recorded window.
 
     Args:
-        draws: number of resampled replays for the intervals, or 0 for no intervals.
+        draws: number of resampled replays for the confidence intervals, or 0 for no intervals.
 
     Raises:
         EditError: an edit is not allowed, or prefill and decode are on different servers.

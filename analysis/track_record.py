@@ -25,8 +25,8 @@ MAX_DEPLOYS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """The number of predicted percentiles, and how many of their intervals contain the measured
-    change."""
+    """The number of predicted percentiles, and how many of their confidence intervals contain the
+    measured change."""
 
     deploys: int
     percentiles: int
@@ -34,8 +34,8 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """A sentence that states for how many predictions the interval contained the measured
-        change."""
+        """A sentence that states for how many predictions the confidence interval contained the
+        measured change."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
             f"The intervals of {self.contained} of {self.percentiles} predictions contained the"
@@ -67,8 +67,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Return whether the interval of each predicted percentile contains the measured change.
-    `to_unix_ns` is the start of the next deploy, or the current time."""
+    """Return whether the confidence interval of each predicted percentile contains the measured
+    change. `to_unix_ns` is the start of the next deploy, or the current time."""
     after = deploy.after(to_unix_ns)
     if after is None:
         return []

@@ -72,8 +72,8 @@ PREFILL_APART: Final = (
 )
 
 RESAMPLED: Final = 40
-"""Number of resampled pairs of replays for an interval. From 40 draws, a standard deviation can be
-estimated to within 11 %."""
+"""Number of resampled pairs of replays for a confidence interval. From 40 draws, a standard
+deviation can be estimated to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -216,7 +216,7 @@ def predict(
     """Predict the effect of the edits from recorded traffic.
 
     Args:
-        draws: number of pairs of replays for the intervals, or 0 for no intervals.
+        draws: number of pairs of replays for the confidence intervals, or 0 for no intervals.
 
     Raises:
         EditError: an edit is not allowed.
@@ -239,7 +239,7 @@ def predict_each(
     Args:
         question: selects the requests whose latencies are reported. The edits of the question are
             ignored.
-        draws: number of resampled replays for the intervals, or 0 for no intervals.
+        draws: number of resampled replays for the confidence intervals, or 0 for no intervals.
         progress: called after each resampled replay. It is called twice as often if only some of
             the edits set replicas or a router.
         draws_for: returns the number of draws for a prediction. The number is at most `draws`.
@@ -384,7 +384,7 @@ class _Effect(NamedTuple):
 
 
 class _Prediction:
-    """The replays with one set of edits, and the draws for their intervals."""
+    """The replays with one set of edits, and the draws for their confidence intervals."""
 
     def __init__(self, reporting: _Reporting, edits: Edits, whole: _Sample) -> None:
         self._of, self._edits, self._whole = reporting, edits, whole
@@ -423,7 +423,7 @@ class _Prediction:
         return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
 
     def answer(self) -> WhatIfAnswer:
-        """The answer, with intervals from the draws so far."""
+        """The answer, with confidence intervals from the draws so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = recorded.window.length_s

@@ -39,7 +39,7 @@ class TrueChange:
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """The expected verdict, or None if the margin lies within the interval."""
+        """The expected verdict, or None if the margin lies within the confidence interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -67,7 +67,7 @@ def truth_of(
 ) -> TrueChange:
     """The measured change of a percentile q in (0, 1).
 
-    The interval comes from resampled blocks of time, which are the same in both windows.
+    The confidence interval comes from resampled blocks of time, which are the same in both windows.
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

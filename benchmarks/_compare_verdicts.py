@@ -109,7 +109,8 @@ def judged(
     """Return the true change of a case, and the verdict, or None if a window has too few requests.
 
     Args:
-        looks: True if the interval must hold for repeated comparisons while the window grows.
+        looks: True if the confidence interval must hold for repeated comparisons while the window
+            grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < MIN_REQUESTS:

@@ -80,10 +80,10 @@ def one_named(of: DiagnosisResult) -> bool:
     return bool(set(of.causes) & set(of.found[:3]))
 
 
-def first_named(results: Iterable[DiagnosisResult], places: int) -> float | None:
-    """Return the share of single-fault cases in which the injected cause is among the first
-    `places` named causes. Return None if there is no case with a single fault."""
-    return share(each.causes[0] in each.found[:places] for each in results)
+def first_named(results: Iterable[DiagnosisResult], most: int) -> float | None:
+    """Return the share of single-fault cases in which the injected cause is one of the first `most`
+    named causes. Return None if there is no case with a single fault."""
+    return share(each.causes[0] in each.found[:most] for each in results)
 
 
 def share(hits: Iterable[bool]) -> float | None:

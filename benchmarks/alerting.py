@@ -1,10 +1,10 @@
-"""Compare three alerting rules on the same days, by their delays and wrong pages.
+"""Compare three alerting rules on the same days, by their delays and their false alerts.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-Each rule sends a page on its own condition:
+Each rule fires a paging alert on its own condition:
 
-- burn rate: the pages of the built-in objective, on its burn rate and on absent counters;
+- burn rate: the paging alerts of the built-in objective, on its burn rate and on absent counters;
 - P99: the exact P99 is above the threshold for 5 minutes;
 - error rate: more than 5 % of the requests over 5 minutes are bad, for 5 minutes.
 
@@ -13,13 +13,13 @@ While the target is down, the rules on P99 and on the error rate have no data, s
 A pair of days is a quiet day and a day with episodes of bad requests. There are three kinds of
 days: with ten episodes, with one episode, and with one episode but only one request per minute. The
 episodes of days with one episode include hangs and absences of the target. During a hang, no
-request ends for 10 minutes, and then all hung requests are bad. docs/benchmarks.md defines when an
-episode deserves a page.
+request ends for 10 minutes, and then all hung requests are bad. docs/benchmarks.md defines which
+episodes should page.
 
-- recall: the share of the episodes that deserve a page for which a page is active.
-- precision: the share of pages that were active during such an episode, or up to 5 minutes after
+- recall: the share of the episodes that should page during which a paging alert fires.
+- precision: the share of paging alerts that fire during such an episode, or up to 5 minutes after
   it.
-- delay: time from an episode's start to the page, unless a page was already active.
+- delay: time from an episode's start to the paging alert, unless it was already firing.
 
 The expected delay is the shortest factor · budget · long window / bad ratio of the policy's window
 pairs.
@@ -166,7 +166,7 @@ def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) ->
 
 
 def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
-    """Return whether an episode deserves a page.
+    """Return whether an episode should page.
 
     Google's App Engine SLA of 2015-10-17 defines downtime as an error rate above 10 % for at least
     five minutes. The limit of ten requests is this benchmark's choice.
@@ -321,7 +321,7 @@ def replay(
         p99.take(by_p99(each, built_in.objective.target), each.burns)
         static.take(by_error_rate(each), each.burns)
     deserving = sum(burn.deserves for burn in burns)
-    yield f"{title}: {deserving} of {len(burns)} episodes deserve a page"
+    yield f"{title}: {deserving} of {len(burns)} episodes should page"
     yield f"{'':34} precision  recall  pages  wrong  wrong a day  on quiet days"
     for name, score in scores.items():
         yield (

@@ -10,9 +10,9 @@ the same and with a different mix of requests. Four earlier processes with the u
 the effect of a restart. Windows of the same process are compared too.
 
 The true change is measured with the same arrivals on both configurations. The verdict must be right
-whenever the interval of the true change does not contain the margin. The verdict of an A/A case
-must not be `worse` or `better`. The benchmark needs the requirements of `make vllm` and an idle
-machine.
+whenever the confidence interval of the true change does not contain the margin. The verdict of an
+A/A case must not be `worse` or `better`. The benchmark needs the requirements of `make vllm` and an
+idle machine.
 """
 
 import argparse
@@ -54,7 +54,7 @@ from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
 MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
-"""Shorter windows have too few blocks of time for an interval."""
+"""Shorter windows have too few blocks of time for a confidence interval."""
 MAX_SECONDS: Final = 300.0
 MIN_RATE, MAX_RATE = 0.1, 20.0
 

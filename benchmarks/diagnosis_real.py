@@ -102,8 +102,8 @@ def shares_line(of: ExplanationResult, true: Sequence[TrueShare]) -> str:
 
 
 def contained(of: ExplanationResult, true: Sequence[TrueShare]) -> list[bool]:
-    """For each injected cause that was named, return whether the interval of its share contains the
-    true share. The list is empty if the shares were not computed by a replay."""
+    """For each injected cause that was named, return whether the confidence interval of its share
+    contains the true share. The list is empty if the shares were not computed by a replay."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
         intervals[cause][0] <= min(max(share.value, 0.0), 1.0) <= intervals[cause][1]
@@ -114,7 +114,7 @@ def contained(of: ExplanationResult, true: Sequence[TrueShare]) -> list[bool]:
 
 def shares_summary(cases: Sequence[Path], found: Sequence[ExplanationResult]) -> list[str]:
     """Return one line for each case whose true shares are known, and a line with the coverage of
-    the intervals."""
+    the confidence intervals."""
     lines, hits, widths = [], list[bool](), list[float]()
     for case, of in zip(cases, found, strict=True):
         true = true_shares(case, of) if of.causes else None

@@ -285,7 +285,7 @@ def main() -> int:
 
 
 def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> None:
-    """Print the means of the differences within a round, with their intervals."""
+    """Print the means of the differences within a round, with their confidence intervals."""
     kinds = list(blocks[0])
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]

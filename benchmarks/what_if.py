@@ -132,7 +132,7 @@ class Figure:
 
     @property
     def width(self) -> float:
-        """The width of the interval divided by the predicted value."""
+        """The width of the confidence interval divided by the predicted value."""
         return (self.high - self.low) / self.predicted
 
 

@@ -293,11 +293,11 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: EventQueries) -> int:
-    """Seconds after which missing counters send a page.
+    """Seconds after which the paging alert on missing counters fires.
 
-    Missing counters may hide a total failure. So they send a page when a total failure would, minus
-    `counted.staleness_s`. For a target of 99.9 %, this is after 2 minutes. For 99 %, it is after 8
-    minutes.
+    Missing counters may hide a total failure. So this alert fires as soon as an alert on a total
+    failure would, minus `counted.staleness_s`. For a target of 99.9 %, this is after 2 minutes. For
+    99 %, it is after 8 minutes.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -27,8 +27,8 @@ def tailspan_rules(
 ) -> str:
     """Rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, only their rules are included. Other rules would send
-    a page if Prometheus does not scrape Tailspan.
+    If all objectives use Prometheus queries, only their rules are included. The other rules include
+    a paging alert that fires if Prometheus does not scrape Tailspan.
 
     Args:
         selector: matchers from `read_selector`.

@@ -1,6 +1,6 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-Most of these rules create tickets, because burn rules already send pages. Two rules send pages,
+Most of these alerts are tickets, because the alerts on burn rates already page. Two of them page,
 because an objective may not detect their faults: Tailspan is not scraped, and an engine hangs.
 """
 

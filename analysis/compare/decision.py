@@ -48,7 +48,7 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must stay valid when the comparison is repeated."""
+    """True if the confidence interval must stay valid when the comparison is repeated."""
     floor_s: float = 0.0
     """Seconds that are added to the percentiles before and after the change. Without them, the
     ratio of the percentiles could be undefined, because most queueing times are 0."""
@@ -87,7 +87,7 @@ class CompareDecision:
 
     @property
     def change_s(self) -> Interval | None:
-        """The interval of the change in seconds."""
+        """The confidence interval of the change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))
@@ -196,8 +196,8 @@ def _blocks(found: SideComparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
-    """Convert an interval of ln((after + floor_s) / (before + floor_s)) to an interval of after /
-    before − 1.
+    """Convert a confidence interval of ln((after + floor_s) / (before + floor_s)) to one of
+    after / before − 1.
 
     `before` is `PercentileParts.equal_s`. The result is None if `before` is 0."""
     if not parts.equal_s > 0:

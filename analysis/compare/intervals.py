@@ -35,12 +35,12 @@ MODEL_ERROR: Final = 0.007
 draws, so resampling does not show it, and it is added to each interval. Without it, 95 % intervals
 contained the true change in only 14 to 20 of 20 pairs of simulated windows."""
 ERROR: Final = 0.05
-"""Probability that an interval misses the true change. If the interval is for all looks, it is the
-probability that any of the looks misses it."""
+"""Probability that a confidence interval misses the true change. If the interval is for all looks,
+it is the probability that any of the looks misses it."""
 TUNED_BLOCKS: Final = 20
-"""An interval for all looks is wider than an interval for a single look. The ratio of their widths
-is smallest for this number of blocks. For 5 to 400 blocks, the ratio is at most a fifth larger than
-its minimum."""
+"""A confidence interval for all looks is wider than one for a single look. The ratio of their
+widths is smallest for this number of blocks. For 5 to 400 blocks, the ratio is at most a fifth
+larger than its minimum."""
 
 
 Statistic = TypeVar("Statistic")
@@ -109,7 +109,7 @@ def _drawn(blocks: list[IntArray], chance: np.random.Generator) -> IntArray:
 
 
 def reach_of(blocks: int, looks: bool) -> float:
-    """Return half of the width of an interval, in standard errors.
+    """Return half of the width of a confidence interval, in standard errors.
 
     Args:
         blocks: number of blocks of time on the side with fewer blocks.
@@ -129,8 +129,8 @@ def spread_of(drawn: FloatArray) -> FloatArray:
 
 
 def all_looks(blocks: int) -> float:
-    """Return half of the width of an interval that is valid for all looks together, in standard
-    errors."""
+    """Return half of the width of a confidence interval that is valid for all looks together, in
+    standard errors."""
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

@@ -7,8 +7,8 @@ Pure.
 
 v is the variance between processes. d is ln(percentile of a process / percentile before the
 change), at the same mix and load. `freedom` is the number of degrees of freedom. v includes the
-random errors of d, and the interval of the change contains the same errors. So the wider of the two
-intervals is used, and not their sum.
+random errors of d, and the confidence interval of the change contains the same errors. So the wider
+of the two intervals is used, and not their sum.
 """
 
 from collections.abc import Mapping, Sequence

@@ -52,7 +52,7 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """True if the interval must be valid for all runs of the comparison together."""
+    """True if the confidence interval must be valid for all runs of the comparison together."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#sha
 def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
-    """An explanation whose shares come from replays, with intervals.
+    """An explanation whose shares come from replays, with confidence intervals.
 
     If the replay cannot determine the shares, the explanation keeps its shares without intervals.
     `not_replayed` then states the reason.

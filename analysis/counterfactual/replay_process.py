@@ -1,7 +1,7 @@
 """Replay a window without each cause, in a child process with limits on memory and time.
 
-If the child fails, the explanation keeps its shares without intervals. `not_replayed` then states
-the reason.
+If the child fails, the explanation keeps its shares without confidence intervals. `not_replayed`
+then states the reason.
 """
 
 from collections.abc import Callable, Iterator

@@ -36,7 +36,7 @@ DRAWS: Final = 3
 """Number of replays of each combination of factors. Each replay has different noise. If the rate is
 reset, it also has different requests."""
 RESAMPLED: Final = 12
-"""Number of resampled windows for the intervals."""
+"""Number of resampled windows for the confidence intervals."""
 MAX_ERROR: Final = 0.5
 """Maximum relative error of the replayed growth. If the error is larger, no shares are computed."""
 
@@ -292,8 +292,8 @@ def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
     """Divide the share of each factor among its causes, in proportion to their estimates before the
-    replay. The replay cannot test this division, so the interval of each of these causes starts at
-    0."""
+    replay. The replay cannot test this division, so the confidence interval of each of these causes
+    starts at 0."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
@@ -466,7 +466,7 @@ def _share(
     length_s: float,
     error: float,
 ) -> Share:
-    """A share with its interval (see `MODEL_ERROR`).
+    """A share with its confidence interval (see `MODEL_ERROR`).
 
     The error of the replayed growth may come from any cause, so it widens every interval.
 

@@ -35,7 +35,8 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """The ranks of a percentile and of its interval, for the number of requests in each bin."""
+    """The ranks of a percentile and of its confidence interval, for the number of requests in each
+    bin."""
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))

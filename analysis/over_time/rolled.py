@@ -170,7 +170,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """The ranks of each percentile and of its interval, or 0 for too few requests."""
+    """The ranks of each percentile and of its confidence interval, or 0 for too few requests."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)

@@ -18,8 +18,8 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Minimum mean number of requests per bin. A P99 with an interval needs 381 requests, and some bins
-have fewer requests than the mean."""
+"""Minimum mean number of requests per bin. A P99 with a confidence interval needs 381 requests,
+and some bins have fewer requests than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 

@@ -15,7 +15,7 @@ _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """Matches the option at the start of an error's message."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option in a list, with its comma, if it is not a parameter."""
+"""Matches a comma and an option in a list. An option that is not a parameter is removed."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""

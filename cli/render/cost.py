@@ -286,8 +286,8 @@ def compliance_text(even: "BreakEven") -> str:
         )
     if kept.rps is None:
         return (
-            f"{kept.requests:,} requests were evaluated. At no rate in this range were the SLOs met"
-            " with certainty, so it is unknown whether these engines can reach that rate."
+            f"{kept.requests:,} requests were evaluated. No rate in this range certainly met the"
+            " SLOs, so it is unknown whether these engines can reach that rate."
         )
     if even.reachable:
         return (

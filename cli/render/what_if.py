@@ -141,7 +141,7 @@ def left_out(answer: WhatIfAnswer) -> list[str]:
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """A predicted duration and its interval."""
+    """A predicted duration and its confidence interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -160,7 +160,7 @@ def _share_with_interval(each: Predicted) -> str:
 
 
 def predicted_share(each: Predicted) -> str:
-    """A predicted share, and its interval if there is one."""
+    """A predicted share, and its confidence interval if there is one."""
     return f"{share(each.value)} predicted {_share_interval(each)}".rstrip()
 
 

@@ -2,12 +2,13 @@
 
 A row that arrives long after the request's end counts as `late`, because Prometheus cannot store a
 count with an earlier time. A request in flight is counted when a report first shows that the
-request is bad. Each report contains the request's age at the previous report, so that the first
-such report is known. A request that was counted as bad stays bad, even if it ends with a client
-error. Counters cannot decrease.
+request is bad. Each report contains the request's age at the previous report, which shows whether
+an earlier report was already counted. A request that was counted as bad stays bad, even if it ends
+with a client error. Counters cannot decrease.
 
-If prefill and decode are on different servers, the rows of a request arrive apart, in any order.
-Rows then wait `JOIN_AFTER_NS`, and the next scrape counts them as one request of a user.
+If prefill and decode are on different servers, the rows of a request do not arrive together, and
+may arrive in any order. Rows then wait `JOIN_AFTER_NS`, and the next scrape counts them as one
+request of a user.
 """
 
 import logging

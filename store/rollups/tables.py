@@ -43,7 +43,8 @@ LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outco
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The facts about the requests with a value. Only latencies have a minimum and maximum."""
+"""Each quantity is stored as these four numbers, over the requests whose value is known. Only
+latencies have a minimum and maximum."""
 
 COMMON: Final = ("model", "outcome", "streamed")
 

@@ -75,7 +75,8 @@ class FittedStepModel:
         tens of steps."""
         self._typical_ratio = 0.2
         self._typical_of = [0.2, 0.2]
-        """Of steps without and with prefill. Launches vary more than CUDA graphs."""
+        """The typical error of steps without prefill, and of steps with prefill. Launches vary more
+        than CUDA graphs."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0

@@ -281,9 +281,8 @@ def against(found: RangeCosts, total: BillLine) -> str:
         )
     if even.sustainable.rps is None:
         return (
-            f"{text} {even.sustainable.requests:,} requests were evaluated. At no rate in this"
-            " range were the SLOs met with certainty, so it is unknown whether these engines can"
-            " reach that rate."
+            f"{text} {even.sustainable.requests:,} requests were evaluated. No rate in this range"
+            " certainly met the SLOs, so it is unknown whether these engines can reach that rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:

@@ -22,9 +22,10 @@ from telemetry.window import Window
 
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
-"""A sweep replays at most this many requests for its intervals, in about 5 s of CPU time."""
+"""A sweep replays at most this many requests for its confidence intervals, in about 5 s of CPU
+time."""
 MIN_DRAWS: Final = 8
-"""Minimum number of random draws for an interval. With fewer draws, the error of an interval's
+"""Minimum number of random draws for a confidence interval. With fewer draws, the error of the
 standard deviation is more than 25 %."""
 
 

@@ -1,4 +1,4 @@
-"""How often the measured latency was inside the interval of an earlier prediction.
+"""How often the measured latency was inside the confidence interval of an earlier prediction.
 
 Up to ten deploys are compared in up to 20 s. The comparison therefore runs in the background, once
 for all viewers.
