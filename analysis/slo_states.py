@@ -1,7 +1,7 @@
 """Read the state of each objective at an instant, and its incidents, from the store.
 
-A burn is a time range in which an objective spends its error budget too fast. A page or a ticket is
-an incident with the severity `page` or `ticket`.
+A burn is a time range in which an objective spends its error budget too fast. In this module, an
+incident with the severity `page` is a page, and one with the severity `ticket` is a ticket.
 """
 
 from collections.abc import Callable, Mapping, Sequence

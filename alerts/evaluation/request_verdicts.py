@@ -103,7 +103,8 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with fewer than two tokens. It meets every limit."""
+"""A response with fewer than two tokens has no time between tokens. This value is used instead,
+because it meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}

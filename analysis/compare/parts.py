@@ -37,10 +37,10 @@ class ObservedRequests:
     at_s: FloatArray
     value_s: FloatArray
     group: IntArray
-    """(n,) the number of each request's group: model, tenant, route and adapter. A group has the
-    same number on both sides."""
+    """(n,) the index of each request's group. Requests of one group have the same model, tenant,
+    route and adapter. A group has the same index before and after the change."""
     model: IntArray
-    """(n,) the number of each request's model, from 0."""
+    """(n,) the index of each request's model."""
     mix: FloatArray
     """(n, j) the amount of each kind of work of the request itself. The first column is 1."""
     load: FloatArray

@@ -96,7 +96,8 @@ class Setting(click.Option):
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value. An error in the settings file names the file and the key."""
+        """Convert the value. If the value from the settings file is invalid, the error contains the
+        file and the key."""
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:

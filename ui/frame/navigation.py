@@ -125,7 +125,8 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
 
     After Back, the browser sends the new address with the widgets' old values, and Streamlit calls
     their callbacks. A callback runs only if the browser sent the session's newest address, or an
-    address in `_REPLACED`. A reader may choose again before the browser has the newest address.
+    address in `_REPLACED`. The latter occurs if the reader makes a second choice before the browser
+    has received the address of the first.
     """
 
     @wraps(callback)

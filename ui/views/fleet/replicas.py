@@ -112,8 +112,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """For each server that is only one engine of its replica, this engine. `Imbalance` defines
-    servers."""
+    """Maps the name of a server to its engine, if the server is one of several engines of a
+    replica. `Imbalance` defines servers."""
 
     @property
     def servers(self) -> int:

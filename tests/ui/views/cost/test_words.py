@@ -185,8 +185,8 @@ def test_break_even_is_where_the_lines_cross() -> None:
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        (SustainableRate(0, None), "no requests of this range were counted"),
-        (SustainableRate(99, None), "only 99 requests of this range were counted"),
+        (SustainableRate(0, None), "no requests of this range were evaluated"),
+        (SustainableRate(99, None), "only 99 requests of this range were evaluated"),
         (SustainableRate(48_028, None), "48,028 requests were evaluated. No rate"),
         (SustainableRate(48_028, 3.0), "met at up to 3/s, so these engines can reach that rate"),
         (SustainableRate(48_028, 1.0), "met at up to 1/s, and higher rates missed them"),
