@@ -227,7 +227,7 @@ spec:
 
 
 def rules(fault: TimelineFault) -> str:
-    """One rule file with all rules of Tailspan and Sloth that the checked alerts need."""
+    """Return one rule file with all rules that the checked alerts need, of Tailspan and Sloth."""
     if fault.bad:
         sources = [
             json.dumps({"type": "Prometheus", "spec": {"query": query}})

@@ -145,9 +145,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "A page (an urgent alert) fires above 14.4 over 1 h and 5 min, or above "
-                        "6 over 6 h and 30 min. A ticket fires above 3 over one day, or above 1 "
-                        "over three days. From the rules of `tailspan slo rules`."
+                        "A paging alert fires above 14.4 over 1 h and 5 min, or above 6 over 6 h "
+                        "and 30 min. A ticket is created above 3 over one day, or above 1 over "
+                        "three days. These limits come from the rules of `tailspan slo rules`."
                     ),
                     unit=GrafanaUnit.TIMES,
                     width=24,

@@ -175,7 +175,8 @@ def read_tally(
     Args:
         count: counts the buckets that are not stored yet; None for `by_second`.
         instants: the history may be summed only between these instants, `from_s` and `to_s`. The
-            database then sums each interval, which is fast for long ranges. None allows any range.
+            database then sums the counts between two instants, which is fast for long ranges. None
+            allows any range.
     """
     slices = goodput.slices
     if slices:

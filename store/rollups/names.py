@@ -91,7 +91,7 @@ class LabelValues:
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Record the values that occurred in a bucket. Return the values with a name."""
+        """Record the values that occurred in a bucket. Return those that are stored by name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:
@@ -99,14 +99,14 @@ class LabelValues:
             if name is not None and name.occurred(hour):
                 self.changed.add(value)
         if new or any(self.known[value].named_from_unix_s is None for value in occurred):
-            self._give_places(new, occurred, from_unix_s)
+            self._give_names(new, occurred, from_unix_s)
         return {
             value
             for value in occurred
             if value in self.known and self.known[value].named_from_unix_s is not None
         }
 
-    def _give_places(
+    def _give_names(
         self, new: list[str], occurred: Mapping[str, Occurrence], from_unix_s: int
     ) -> None:
         hour = from_unix_s // HOUR_S

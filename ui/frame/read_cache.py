@@ -89,7 +89,8 @@ def _restricted_evidence(key: str, _engine: Engine) -> CachedEvidence:
 
 @dataclass(slots=True)
 class _Newest:
-    """The timestamp of the newest data, and when the arrival of old data last advanced it."""
+    """The timestamp of the newest data, and the last time at which arriving old data advanced this
+    timestamp."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None

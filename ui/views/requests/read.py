@@ -18,7 +18,7 @@ from telemetry.window import Window
 from ui.kit.unreadable import store_errors
 
 MAX_JOINED_ROWS: Final = 20_000
-"""Maximum number of rows to join, in about a second. The newest rows are used."""
+"""Maximum number of rows to join, which takes about a second. The newest rows are used."""
 
 NO_JOINED: Final = JoinedList()
 
