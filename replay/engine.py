@@ -107,7 +107,7 @@ class ReplayEngine:
         step. `_last_start`: start of the last step."""
         self._just_ended = 0
         self._late_seats = 0
-        """Number of ended requests whose places in the batch were still taken when the current step
+        """Number of ended requests whose slots in the batch were still taken when the current step
         was scheduled."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (

@@ -47,7 +47,7 @@ class EngineConfig:
     kv_role: KvRole = "kv_consumer"
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. If True, a new request
-    waits for one more step. A place in the batch that becomes free is also used one step later.
+    waits for one more step. A slot in the batch that becomes free is also used one step later.
     True by default in recent versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""

@@ -86,7 +86,7 @@ PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
 """The parts of `queue_s`. In each part, the request waits for one of these:
-- a place in the batch
+- a slot in the batch
 - KV-cache blocks
 - token budget
 - the request's own adapter, cache or grammar

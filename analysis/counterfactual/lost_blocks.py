@@ -1,8 +1,8 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-No counter reports lost blocks, so their number is found by bisection. It is the number with which
-requests wait in a replay's queues as long as measured. The mean wait of all requests is compared,
-because another cause may dominate the slowest requests.
+No counter reports lost blocks, so their number is found by bisection: with this number of lost
+blocks, requests wait in a replay's queues as long as measured. The mean wait of all requests is
+compared, because another cause may dominate the slowest requests.
 """
 
 from collections.abc import Callable

@@ -54,7 +54,7 @@ def with_usual_servers(
     for name in np.unique(names):
         mine = np.flatnonzero((names == name) & ((counts_now > 0) | (counts_usual > 0)))
         if not counts_now[mine].all() or not counts_usual[mine].all():
-            continue  # an engine was away, which the router did not choose
+            continue  # an engine was away, so the router had no choice
         now = counts_now[mine] / counts_now[mine].sum()
         before = counts_usual[mine] / counts_usual[mine].sum()
         is_usual = np.isin(mine, list(usual))

@@ -1,4 +1,4 @@
-"""The KV cache is full: requests wait for blocks although the batch has free places."""
+"""The KV cache is full: requests wait for blocks although the batch has free slots."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -7,7 +7,7 @@ from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.growth.case import DiagnosisCase
 
 ID = "kv_cache_exhausted"
-SUMMARY = "the KV cache is full: requests wait for blocks although the batch has free places"
+SUMMARY = "the KV cache is full: requests wait for blocks although the batch has free slots"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

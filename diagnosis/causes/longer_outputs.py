@@ -27,7 +27,7 @@ _LEVERS: Final = {
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Claim the time of the additional tokens, and the wait for places in the batch. If long
+    """Claim the time of the additional tokens, and the wait for slots in the batch. If long
     requests were added and the other requests are as long as before, `decode_batch_growth` claims
     the growth instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):

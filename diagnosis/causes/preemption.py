@@ -13,7 +13,7 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the time in which requests are evicted or computed again. Also claim the wait for
-    places in the batch.
+    slots in the batch.
 
     If longer outputs and fewer KV blocks together caused the preemptions, also claim two waits: for
     KV blocks, and for places that requests with longer outputs occupy.
@@ -23,7 +23,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
         chosen = (drivers.PREEMPTION, drivers.OUTPUTS, drivers.BLOCKS)
         seats = wait_weights(case, *chosen)
     elif case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        # The slow requests were not evicted, but they may wait for a place in the batch that an
+        # The slow requests were not evicted, but they may wait for a slot in the batch that an
         # evicted request occupies. Their wait for KV blocks is not an effect of evictions: too
         # little memory causes both.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}

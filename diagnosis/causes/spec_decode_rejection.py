@@ -14,7 +14,7 @@ SUMMARY = (
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Claim the additional time per token because fewer drafted tokens are accepted. Also claim the
-    wait for places in the batch.
+    wait for slots in the batch.
 
     If prefills became slower too, only the additional slowdown of decodes is claimed.
     """

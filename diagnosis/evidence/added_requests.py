@@ -18,8 +18,8 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, IntArray, Reques
 
 MIN_EXCESS: Final = 3.1
 """Minimum excess of the number of long requests over the expected number, in standard deviations.
-Of 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger
-excess."""
+If the lengths in two ranges have the same distribution, 1 % of 3,000 simulated pairs of ranges have
+a larger excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63

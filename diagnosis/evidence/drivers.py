@@ -311,9 +311,9 @@ def for_step(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: DiagnosisCase) -> DriverShares:
-    """Divide the growth of the demand for places in the batch among its drivers.
+    """Divide the growth of the demand for slots in the batch among its drivers.
 
-    The demand is rate × time that a request keeps its place.
+    The demand is rate × time that a request keeps its slot.
     """
     before_s, _ = _residence_s(case)
     # The decodes of more concurrent requests are not a driver. More concurrent decodes are the

@@ -94,8 +94,7 @@ def tenant_evidence(
 
 
 def token_rates(case: DiagnosisCase, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return each tenant's tokens per second, in the baseline and in the blocks of time with nearly
-    all slow requests."""
+    """Return each tenant's tokens per second, in the baseline and in the hot blocks."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

@@ -23,7 +23,7 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms for the wait for a place in the batch."""
+"""Terms for the wait for a slot in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
 """Terms for the time that a fuller batch adds to a step. `decode_batch_growth` claims these terms

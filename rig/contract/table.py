@@ -775,7 +775,7 @@ _ENGINE_CORE = (
         "engine_core/queue_obstacles.py",
         otherwise=(
             "no effect: in a vLLM without this attribute, a request that waits for streaming input"
-            " occupies no place in the batch"
+            " occupies no slot in the batch"
         ),
     ),
     Hook(

@@ -51,8 +51,8 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def spellings(request_id: str | None) -> Set[str]:
-    """All ids that have the same base id as a request id. It may contain other ids too. For None,
-    there is no id."""
+    """All ids that have the same base id as a request id. The result may contain other ids too. For
+    None, it is empty."""
     base = base_id(request_id)
     return set() if base is None else {base, f"chatcmpl-{base}", f"cmpl-{base}", f"cmpl-{base}-0"}
 
@@ -160,7 +160,8 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _calls(links: Sequence[ChainLink]) -> list[list[ChainLink]]:
-    """Divide hops, in the order of their ends, where a client has left and called again.
+    """Divide hops, in the order of their ends, into calls. A new call begins where a client has
+    disconnected and sent its request again.
 
     The hops are divided after an aborted hop if four conditions hold: no hop was in progress, the
     call already has a prefill, the next hop is a prefill, and its request id differs from the ids

@@ -48,7 +48,7 @@ def joined_requests(
 
 
 def times_of(chain: Chain, report: Outside | None = None) -> ChainTimes:
-    """The times of the request of a chain. `report` is a client's or router's report about it."""
+    """The times of a chain's request. `report` is a client's or router's report about it."""
     last = chain.links[-1].row
     axis = None
     if report is not None:

@@ -122,7 +122,7 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If there was no free place before, the new values may have been stored as `_other`, even
+        # If there was no free name before, the new values may have been stored as `_other`, even
         # earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)

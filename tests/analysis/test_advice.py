@@ -89,7 +89,7 @@ def test_a_fleet_gets_advice_on_its_router() -> None:
 
 
 def test_a_value_that_an_engine_cannot_have_is_not_judged() -> None:
-    """The second engine has more places in its batch than the first engine's smallest budget."""
+    """The second engine has more slots in its batch than the first engine's smallest budget."""
     found = recorded(20, replicas=2)
     first, second = found.engines
     config = replace(second.model.engine, max_num_seqs=4_096)

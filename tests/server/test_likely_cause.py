@@ -96,7 +96,7 @@ def test_the_sentence_is_complete(engine: Engine, objective: Callable[[str], Obj
     asked = Asked()
     assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
         "Probably most of the growth of TPOT: the KV cache is full: requests wait for blocks"
-        " although the batch has free places (replica r0). Try: store keys and values in 8 bits,"
+        " although the batch has free slots (replica r0). Try: store keys and values in 8 bits,"
         " --kv-cache-dtype fp8."
     )
     (question,) = asked.questions

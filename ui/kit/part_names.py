@@ -11,7 +11,7 @@ _PHASES: Final = {
         colours.FRONTEND,
         "waiting for the current step; the engine accepts new requests between steps",
     ),
-    "queue_seats": ("queued: batch full", colours.QUEUE, "waiting for a place in the batch"),
+    "queue_seats": ("queued: batch full", colours.QUEUE, "waiting for a slot in the batch"),
     "queue_kv": ("queued: KV cache full", colours.QUEUE, "waiting for blocks of the KV cache"),
     "queue_budget": (
         "queued: batch step full",

@@ -16,7 +16,7 @@ TERMS: Final[dict[str, str]] = {
     "e2e_s": "End to end: from receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
     "frontend": "Receipt to queue: parsing, chat template, tokenisation.",
-    "queue": "Waiting in the engine's queue for a place in the batch, memory or the token budget.",
+    "queue": "Waiting in the engine's queue for a slot in the batch, memory or the token budget.",
     "prefill": "First scheduled to first token: processing the prompt.",
     "decode": "First token to last token: generating the response.",
     "preempted": "Time in prefill and decode after an eviction: waiting again and recomputing.",
