@@ -152,8 +152,8 @@ def _also_counted(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def _engines(vllm_config: Any) -> int:
-    """The number of data-parallel engines, which elastic expert parallelism changes. The last
-    engines are removed first."""
+    """The number of data-parallel engines, which elastic expert parallelism changes. It removes the
+    engines with the highest numbers first."""
     parallel = getattr(vllm_config, "parallel_config", None)
     return getattr(parallel, "data_parallel_size", sys.maxsize)
 

@@ -1,11 +1,11 @@
 """Link from an engine core to the front ends of its server, over a local socket.
 
-An account is what the step ledger measured for one request. The engine sends each account, and the
-front end adds it to the request's span.
+An account contains what the step ledger measured for one request. The engine sends each account,
+and the front end adds it to the request's span.
 
-The ends find each other by a token that child processes inherit. Any local process can read the
-token in /proc/net/unix. So each end also asks the kernel for the user of the other process, and
-accepts only its own user.
+The engine core and the front ends find each other by a token that child processes inherit. Any
+local process can read the token in /proc/net/unix. So each process also asks the kernel for the
+user of the other process, and accepts only its own user.
 
 The engine never waits. Messages stay in one log of limited size. If a message is removed before a
 front end received it, it counts as dropped.

@@ -21,7 +21,7 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""The maximum time that a record waits for its account."""
+"""The maximum time that a request's record waits for its account (the step ledger's result)."""
 
 CPUS: Final = os.cpu_count()
 

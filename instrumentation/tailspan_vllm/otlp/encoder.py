@@ -40,11 +40,11 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
     key = tuple(names)
     form = _event_forms.get(key)
     if form is None:
-        befores = []
+        prefixes = []
         for name in names:
             encoded = field(b"\x12", text(name))
-            befores.append(_EVENT + varint(len(encoded) + 9) + encoded + b"\x09")
-        form = Form(befores, "Q")
+            prefixes.append(_EVENT + varint(len(encoded) + 9) + encoded + b"\x09")
+        form = Form(prefixes, "Q")
         if len(_event_forms) < 256:
             _event_forms[key] = form
     return form.filled(times)

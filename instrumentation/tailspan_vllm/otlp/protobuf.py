@@ -81,15 +81,15 @@ class Form:
     """A template of fields.
 
     Args:
-        befores: the bytes before the eight bytes of each field.
-        kind: the `struct` format of the eight bytes.
+        prefixes: for each field, the bytes that precede its eight-byte value.
+        kind: the `struct` format of the values.
     """
 
     __slots__ = ("_blank", "_pack")
 
-    def __init__(self, befores: Sequence[bytes], kind: str) -> None:
-        self._pack = Struct("<" + "".join(f"{len(before)}s{kind}" for before in befores)).pack
-        self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
+    def __init__(self, prefixes: Sequence[bytes], kind: str) -> None:
+        self._pack = Struct("<" + "".join(f"{len(prefix)}s{kind}" for prefix in prefixes)).pack
+        self._blank: list[bytes | float] = [part for prefix in prefixes for part in (prefix, 0)]
 
     def filled(self, values: Sequence[float]) -> bytes:
         """The encoded fields with these values."""
@@ -105,11 +105,11 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
     form_key = (tag, tuple(keys))
     form = _number_forms.get(form_key)
     if form is None:
-        befores = []
+        prefixes = []
         for key in keys:
             name = _name(key)
-            befores.append(tag + varint(len(name) + 11) + name + b"\x12\x09\x21")
-        form = Form(befores, "d")
+            prefixes.append(tag + varint(len(name) + 11) + name + b"\x12\x09\x21")
+        form = Form(prefixes, "d")
         if len(_number_forms) < 256:
             _number_forms[form_key] = form
     return form.filled(values)

@@ -84,7 +84,8 @@ class Exchange:
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
-        """Not yet reported, in order of arrival. Each must be removed in constant time."""
+        """Requests to the engine that are not reported yet, in order of arrival. It must be
+        possible to remove each in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -100,8 +101,8 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """The reader of the answer. It is None if the status is not 200, or if the answer is
-        compressed or has no text."""
+        """Return the object that reads the answer's text. It is None if the status is not 200, or
+        if the answer is compressed or has no text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -225,7 +226,7 @@ class Flight:
     def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
         self.traceparent = traceparent
-        """Of a request that did not arrive over HTTP."""
+        """The W3C trace context of a request that did not arrive over HTTP."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
         """A trace id from the client takes precedence."""
@@ -247,7 +248,7 @@ class Flight:
         self.outcome: Outcome = "error"
         self.facts: RequestSnapshot | None = None
         self.removed_state: Any = None
-        """From the removal until vLLM reports the outcome."""
+        """vLLM's state of the request, set from its removal until vLLM reports its outcome."""
 
     def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
