@@ -174,7 +174,7 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """The factor that widens a normal interval from few resampled blocks.
+    """The factor that widens a normal confidence interval if there are few resampled blocks.
 
     Return None if there are fewer than `MIN_BLOCKS` blocks.
 

@@ -1,8 +1,8 @@
 """Read the requests of users for counts and percentiles.
 
-If prefill and decode are on different servers, each server has a row of a request. Here, these rows
-are one request with the user's TTFT and E2E, as for objectives (`store.joined.user_requests`). A
-question about servers counts the row of each server.
+If prefill and decode are on different servers, each server has its own row for a request. This
+module joins these rows to one request with the user's TTFT and E2E, as for objectives
+(`store.joined.user_requests`). If the caller asks about servers, the rows are counted separately.
 """
 
 from collections.abc import Collection, Mapping, Sequence

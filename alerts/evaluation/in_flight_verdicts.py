@@ -38,7 +38,7 @@ def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray
 def columns_of_reports(
     reports: Sequence[InFlightRequest], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """The named fields of the reports as columns."""
+    """Return the fields in `names` of the reports, as columns."""
     return {
         name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
         for name in names
