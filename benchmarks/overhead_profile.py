@@ -65,7 +65,8 @@ SHOWN = 15
 """The number of functions that are printed."""
 
 Place = tuple[str, str, str]
-"""A kind of process, a part of the server, and a function or thread."""
+"""To what CPU time is assigned: a kind of process, a part of the server, and a function or
+thread."""
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
@@ -99,7 +100,7 @@ class Process:
         self.number = number
         self.kind = kind
         self.threads: dict[int, str] = {}
-        """The names of the tracers' threads, by the kernel's number of the thread."""
+        """Maps the kernel's id of each tracer's thread to the thread's name."""
 
     def read_threads(self) -> None:
         """Read the names of the threads."""
@@ -139,7 +140,7 @@ def main_samples(recorded: dict[str, Any], process: int) -> Counter[tuple[str, s
 
 
 def piece_of(processes: list[Process], seconds: int, folder: Path) -> Counter[Place]:
-    """Sample all processes for some seconds. Return the CPU seconds of each place."""
+    """Sample all processes for some seconds. Return the CPU seconds of each `Place`."""
     before = [process.cpu_s() for process in processes]
     running = []
     for process in processes:
@@ -231,7 +232,8 @@ def main() -> None:
 
 
 def report(pieces: list[Counter[Place]], requests: int, took_s: float) -> None:
-    """Print the CPU times per request, the ratios with their intervals, and the functions."""
+    """Print the CPU times per request, the ratios with their confidence intervals, and the most
+    expensive functions."""
     every = Counter[Place]()
     for piece in pieces:
         every.update(piece)

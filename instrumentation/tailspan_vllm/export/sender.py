@@ -209,7 +209,8 @@ class OtlpSender:
                     self._reader.report_starts(self._served, closing)
                 self._sending.ensure()
             if closing or now >= exports or len(self._served.ended) >= batch_limit:
-                # Each round finds its code evicted from the CPU caches, so there is one per export.
+                # At each round, the code is no longer in the CPU caches. So there is only one round
+                # per export.
                 self._reader.complete((self._served, self._refused), closing)
                 if now >= exports or len(self._served.spans) >= batch_limit:
                     exports = now + self._settings.interval_s
