@@ -63,7 +63,7 @@ def is_masked(engine: Engine) -> bool:
 
 
 def access_of(engine: Engine) -> Access | None:
-    """Return what an engine's reader may see, or None if the reader may see everything."""
+    """Return what the reader of this database engine may see. None means everything."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 

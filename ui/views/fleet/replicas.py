@@ -48,7 +48,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraffic:
-    """The number of a replica's requests with a TTFT, and the P99 of TTFT with its interval."""
+    """The number of a replica's requests with a TTFT, and the P99 of TTFT with its confidence
+    interval."""
 
     requests: int
     p99_s: float | None
