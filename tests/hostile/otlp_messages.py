@@ -15,12 +15,12 @@ from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
-from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.log_events import EngineStartEvent, message_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from collector.server import Collector
+from tests.instrumentation.otlp.sdk_metrics import metrics_of
 
 S = 10**9
 _ids = itertools.count()

@@ -10,13 +10,12 @@ from signal import SIGTERM
 
 import pytest
 import requests
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import select
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.encoder import encode
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 from tailspan_vllm.otlp.request_span import span_of
 
 from benchmarks._collector_failures import run
@@ -122,7 +121,7 @@ def test_a_clock_that_is_a_second_ahead_gives_one_series(
                 sample = EngineStateSample(at_unix_ns, state.snapshot({}, {}))
                 answer = requests.post(
                     f"{address}/v1/metrics",
-                    encode_metrics(metrics_of([sample], resource)).SerializeToString(),
+                    encode_samples([sample], resource),
                     headers={"Content-Type": "application/x-protobuf"},
                     timeout=10,
                 )

@@ -21,13 +21,12 @@ from typing import Any, Final
 
 import pytest
 import requests
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import delete, func, select
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.encoder import encode
-from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.engine_metrics import encode_samples
 from tailspan_vllm.otlp.request_span import span_of
 
 from benchmarks._collector_traffic import record
@@ -160,7 +159,7 @@ class Traffic:
             state = EngineState(engine=0, started_unix_ns=self._at_ns(0), model="chat", config="c")
             state.totals = {names.BUSY_TIME: 0.7 * second, names.STEPS: 40 * second}
             samples.append(EngineStateSample(self._at_ns(second), state.snapshot({}, {})))
-        return encode_metrics(metrics_of(samples, resource)).SerializeToString()
+        return encode_samples(samples, resource)
 
     def _gpu_samples(self, seconds: range) -> bytes:
         return gpu_message(
