@@ -194,7 +194,7 @@ def sustained_rate(
 
     The counts of the newest minutes are not stored yet, so they are computed from the rows. Only
     whole minutes for which the counts are complete are used. If an objective counts only a part of
-    the requests, its rate is scaled to all requests. If the rollups per minute were deleted, the
+    the requests, its rate is scaled to all requests. If the per-minute rollups were deleted, the
     number of requests is derived from the mean rate over whole hours.
 
     Args:
@@ -241,7 +241,7 @@ def sustained_rate(
     if replica is not None:
         cells = cells.at(cells.have({"replica": replica}))
     requests = sum(each.requests for each in tokens_by_model(cells).values())
-    # Without rollups per minute, the billed requests are those of whole hours.
+    # Without per-minute rollups, the billed requests are those of whole hours.
     in_served = requests * served.length_s / billed.window.length_s
     return replace(rate, rps=rate.rps * in_served / rate.requests)
 

@@ -115,7 +115,7 @@ def read_spending(
     else:
         steps = []
         for each in pieces(billed, piece_s):
-            # Without rollups per minute, a step is a whole hour and contains the next pieces.
+            # Without per-minute rollups, a step is a whole hour and contains the next pieces.
             if not steps or each.to_unix_ns > steps[-1].to_unix_ns:
                 step = of_replica(read_billing_data(engine, each, DIMENSIONS), replica)
                 steps.append(_cost_of_step(step, prices, equals))

@@ -48,7 +48,7 @@ KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """Default retention of requests, engine samples and GPU samples."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""Default retention of rollups per minute, and of rollups per hour."""
+"""Default retention of per-minute rollups, and of hourly rollups."""
 
 OVERDUE_SHARE: Final = 7
 """If a rollup is missing, its source data is kept longer, by at most this share of the retention: a
@@ -180,13 +180,13 @@ def delete_older_rollups(
     None, rollups are kept indefinitely.
 
     Raises:
-        ValueError: the retention of rollups per hour is shorter than the retention of rollups per
-            minute.
+        ValueError: the retention of hourly rollups is shorter than the retention of per-minute
+            rollups.
         Exception: a rollup could not be built. The exception is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
         raise ValueError(
-            "the retention of rollups per hour must be at least the retention of rollups per minute"
+            "the retention of hourly rollups must be at least the retention of per-minute rollups"
         )
     failure: Exception | None = None
     if keep_minutes_ns is not None:

@@ -90,7 +90,7 @@ def cost(
 
     Current prices apply, not the stored cost_usd. The cost per 1,000 requests excludes idle time;
     tailspan what-if includes it. The range is widened to whole minutes, or to whole hours if the
-    rollups per minute were deleted (--keep-minutes of tailspan up).
+    per-minute rollups were deleted (--keep-minutes of tailspan up).
 
     --where selects the requests to group and to compare with a managed API. Only --where
     replica=NAME restricts the bill.

@@ -150,7 +150,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         click.echo("--joined adds the router and the phases.")
     if found.precision != "exact":
         click.echo(
-            "percentiles within 1 %, from rollups per minute and hour, without the time to first"
+            "percentiles within 1 %, from per-minute and hourly rollups, without the time to first"
             " content"
         )
     if found.overflowed:

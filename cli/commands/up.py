@@ -119,8 +119,8 @@ Examples:
     show_default=True,
     metavar="DURATION",
     help=(
-        "Delete requests and samples older than this, and reject older data on arrival: 36h, 7d,"
-        " forever."
+        "Delete requests and samples that are older than this, and reject older data on arrival:"
+        " 36h, 7d, forever."
     ),
 )
 @setting(
@@ -130,8 +130,8 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help="Delete rollups per minute older than this. Rollups replace deleted requests, and are kept"
-    " at least as long as --keep-rows.",
+    help="Delete per-minute rollups that are older than this. They replace deleted requests, so"
+    " they are kept at least as long as --keep-rows.",
 )
 @setting(
     "--keep-hours",
@@ -140,7 +140,8 @@ Examples:
     default="400d",
     show_default=True,
     metavar="DURATION",
-    help="Delete rollups per hour older than this. At least --keep-minutes.",
+    help="Delete hourly rollups that are older than this. The value must be at least"
+    " --keep-minutes.",
 )
 @objectives_option
 @prices_option
@@ -248,7 +249,7 @@ def up(
         minutes = "forever" if keep.minutes_ns is None else time_text.length(keep.minutes_ns)
         raise click.UsageError(
             f"--keep-hours {time_text.length(keep.hours_ns)}: must be at least --keep-minutes"
-            f" {minutes}, because rollups per hour replace deleted rollups per minute"
+            f" {minutes}, because hourly rollups replace deleted per-minute rollups"
         )
     try:
         notify_settings = load_configuration(notify, os.environ) if notify else None

@@ -45,7 +45,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     """Read the billed requests of a window.
 
     Args:
-        window: widened to whole minutes, or to hours if the rollups per minute were deleted.
+        window: widened to whole minutes, or to hours if the per-minute rollups were deleted.
         by: the labels to group requests by.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S

@@ -24,7 +24,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
     """Read the data for the bill of a window.
 
     Args:
-        window: widened to whole minutes, or to hours if the rollups per minute were deleted.
+        window: widened to whole minutes, or to hours if the per-minute rollups were deleted.
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:

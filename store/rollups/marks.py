@@ -124,7 +124,7 @@ def whole_from_unix_s(
 ) -> int | None:
     """Return the time since which the buckets' source data is complete, or None without rollups.
 
-    For the width DAY_S, return the time since which rollups per hour exist.
+    For the width DAY_S, return the time since which hourly rollups exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:

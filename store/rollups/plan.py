@@ -1,8 +1,8 @@
-"""Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
+"""Decide which parts of a time range are read from hourly rollups, per-minute rollups, or rows.
 
-Whole hours are read from rollups per hour, unless the query has shorter steps. Other minutes are
-read from rollups per minute. If new rows arrived after a minute's rollup was built, its rows are
-read. If the rollups per minute were deleted, the range is widened to whole hours.
+Whole hours are read from hourly rollups, unless the query has shorter steps. Other minutes are
+read from per-minute rollups. If new rows arrived after a minute's rollup was built, its rows are
+read. If the per-minute rollups were deleted, the range is widened to whole hours.
 """
 
 import time

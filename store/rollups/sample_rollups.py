@@ -1,6 +1,6 @@
 """Build and store rollups of samples, and read the counters of engines and GPUs in a window.
 
-If a minute has no rollup, its samples are read. Long windows are read from rollups per hour.
+If a minute has no rollup, its samples are read. Long windows are read from hourly rollups.
 """
 
 import json
@@ -21,11 +21,11 @@ from telemetry.counter_series import FloatArray, IntArray
 from telemetry.window import Window
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Windows longer than this are read from rollups per hour. Idle energy can be computed only from
-rollups per minute."""
+"""Windows longer than this are read from hourly rollups. Idle energy can be computed only from
+per-minute rollups."""
 MAX_BY_MINUTES: Final = 1_000_000
 """Maximum number of engine minutes plus GPU minutes that are read. Each minute takes about 1 µs of
-CPU time (benchmarks/fleet_questions.py). Above the maximum, rollups per hour are read."""
+CPU time (benchmarks/fleet_questions.py). Above the maximum, hourly rollups are read."""
 _EDGE_S: Final = MINUTE_S
 """A window is extended by this time, to include the counters at its edges."""
 
@@ -107,7 +107,7 @@ def read_counter_spans(
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Before this time, only rollups per hour exist. They may contain spans outside the window,
+        # Before this time, only hourly rollups exist. They may contain spans outside the window,
         # which callers ignore.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))

@@ -118,7 +118,9 @@ def test_deleted_requests_are_shown_from_rollups(
     engine.dispose()
     shown = run("stats", "--by", "tenant").stdout
     assert "1,000 in 2 groups" in shown
-    assert "percentiles within 1 %, from rollups per minute and hour, without the time to" in shown
+    assert (
+        "percentiles within 1 %, from per-minute and hourly rollups, without the time to" in shown
+    )
     assert "\nfirst content" not in shown
     assert "simulated data" not in shown
 

@@ -301,7 +301,7 @@ def test_hours_outlive_minutes(engine: Engine, write: Write, request_row: Reques
     assert counts(engine, step_s=60)[0,] == 3
     delete_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
     assert asked(engine).sums(()).requests.tolist() == []
-    with pytest.raises(ValueError, match="rollups per hour must be at least the retention"):
+    with pytest.raises(ValueError, match="hourly rollups must be at least the retention"):
         delete_older_rollups(engine, 2 * S, S, LATER_S * S)
 
 

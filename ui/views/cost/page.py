@@ -139,7 +139,7 @@ def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
     if advice := words.advice(total):
         paragraph(advice)
     rounded = (
-        "The range is widened to whole minutes, or to whole hours if the rollups per minute were"
+        "The range is widened to whole minutes, or to whole hours if the per-minute rollups were"
         " deleted."
     )
     paragraph(f"{words.rates(found.bill)} {rounded}")
