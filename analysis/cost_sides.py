@@ -39,7 +39,8 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MAX_SHAPES: Final = 256
-"""Maximum number of parsed model shapes in memory. A sender can send any number of shapes."""
+"""Maximum number of parsed model shapes in memory. It bounds the memory: a sender can
+report a different shape at each start."""
 
 
 @dataclass(frozen=True, slots=True)

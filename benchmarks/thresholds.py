@@ -65,8 +65,8 @@ def changed_value(value: Number, change: str) -> Number:
 
 def variants_of(constants: Sequence[NumericConstant]) -> list[Variant]:
     """Return the changes of each constant. Only a limit (a constant with which values are compared)
-    also gets its lowest and its highest value. Other constants do not: for example, the highest
-    value of an array's size could use all memory."""
+    also gets its lowest and its highest value. Other constants are not tested at their lowest
+    and highest values. For example, an array of the highest size could use all memory."""
     return [
         (each, change)
         for each in constants

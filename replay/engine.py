@@ -119,7 +119,7 @@ class ReplayEngine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self._leaving: dict[int, Job] = {}
-        """Running jobs to abort at the end of the current step, by job number."""
+        """The running jobs that are aborted at the end of the current step, by job number."""
         self.blocked = Blocked()
         """For each limit, the total duration of the steps during which it blocked the queue, in
         seconds."""

@@ -22,8 +22,8 @@ class Stall(NamedTuple):
     for_s: float
     in_full: bool = False
     """If True, the whole duration of the stall is added to the next step, as for stalls that a real
-    engine reported. If False, a step that begins during the stall waits until the stall ends. A
-    stall during which no step begins then has no effect."""
+    engine reported. If False, a step that begins during the stall waits until the stall ends. In
+    this case, a stall has no effect if no step begins during it."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:

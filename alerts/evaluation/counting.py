@@ -2,7 +2,8 @@
 
 A request counts in the bucket in which it ended. If a request in flight already misses the
 objective, it counts in the bucket of its last report (`in_flight_verdicts`). When it ends, its row
-replaces the report. The counts of a bucket are stored `SETTLED_S` after its end.
+replaces the report. The counts of a bucket are stored `SETTLED_S` seconds after the
+bucket ends.
 
 Counting begins at the start of the newest data without a gap of more than `MAX_GAP_S`
 (`history_start_s`). Earlier rows are not counted, because other requests of that time may be

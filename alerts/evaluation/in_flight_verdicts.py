@@ -61,7 +61,8 @@ def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> B
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. A TTFT above the age counts as unknown.
+        columns: the columns in `KNOWN`. A TTFT that is longer than the request's age counts as
+            unknown.
         age_s: NaN if the request was not reported (n,).
 
     Returns:

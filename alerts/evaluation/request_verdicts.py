@@ -8,7 +8,7 @@ Expressions use Kleene's three-valued logic: a comparison with an unknown value 
 - A request is bad if it failed, or if the server refused it with 429, 5xx or without a status. A
   request with any other 4xx status is the client's error and is excluded.
 - The latencies of a cancelled request are lower bounds (docs/decisions/012). The request is bad if
-  these bounds miss the objective. It is good if no continuation could miss the objective. If
+  these bounds miss the objective. It is good if it could no longer have missed the objective. If
   neither is certain, the request is excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).

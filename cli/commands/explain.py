@@ -112,8 +112,9 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    A latency has grown if significantly more requests miss an objective than before. If no
-    objective limits this latency, it has grown if the slowest requests became significantly slower.
+    A latency has grown if significantly more requests miss an objective than before. Without
+    an objective for this latency, it has grown when the slowest requests became significantly
+    slower.
 
     The slowest 1 % of the window (more if there are few requests) are compared with the slowest of
     the baseline, and the added time is divided among causes. Each cause has a share, the evidence

@@ -82,7 +82,7 @@ def _not_counted(total: CacheGroup) -> Iterator[str]:
 
 def _saved(total: CacheGroup) -> str:
     if total.saved_usd is None and total.saved_engine_s is None:
-        return "Saved: unknown, because no answered request of the hits' models has a cost."
+        return "Saved: unknown, because no answered request to the models of these hits has a cost."
     hits = f"of {total.hits:,} hits"
     parts = []
     if total.saved_usd is not None:

@@ -187,7 +187,7 @@ def binding(binds: str) -> str:
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """The values that all predictions of a sweep share, and each prediction."""
+    """The values common to all predictions of a sweep, then each prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")

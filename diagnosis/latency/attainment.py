@@ -1,7 +1,7 @@
 """Test whether an objective's attainment (the share of good requests) fell. Pure.
 
-A request is slow if its latency exceeds the objective's threshold. The attainment fell if the
-window misses the target, and the share of slow requests rose beyond chance.
+A request is slow if its latency exceeds the objective's threshold. The attainment fell if two
+conditions hold: the window misses the target, and the share of slow requests rose significantly.
 
 Slow requests occur in bursts, because requests of the same minute share their server's state. To
 correct for the bursts, Kish's design effect converts the numbers of requests to effective numbers

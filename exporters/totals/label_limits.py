@@ -20,7 +20,8 @@ COMBINED_LIMIT: Final = MAX_TRACKED
 each has 35 MB (`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 IDLE_NS: Final = 6 * 3_600 * 10**9
-"""Time without rows after which a value may be replaced: the longest window of a paging alert."""
+"""A label value that received no rows for this long may be replaced. It is the longest window of a
+paging alert."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 

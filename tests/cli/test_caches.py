@@ -84,7 +84,10 @@ def test_the_spans_of_every_gateway_reach_the_command(engine: Engine) -> None:
     assert found["similarity_of"] in SHAPES
     text = printed(engine, "caches", "--by", "cache")
     assert "10 hits of 20 lookups, 50.0% [29.9% to 70.1%]" in text
-    assert "Saved: unknown, because no answered request of the hits' models has a cost." in text
+    assert (
+        "Saved: unknown, because no answered request to the models of these hits has a cost."
+        in text
+    )
 
 
 def test_what_hits_saved_is_the_mean_request_of_their_tenant_and_model(

@@ -245,7 +245,7 @@ def _burn_now(each: SloState) -> float:
 def computed(answer: StoredAnswer, zone: tzinfo, seen_unix_ns: int) -> str:
     """When an incident's stored answer was computed.
 
-    Times of another day than `seen_unix_ns` have a date.
+    Times that are not on the day of `seen_unix_ns` are shown with their date.
     """
     text = answer.computed(lambda at_ns: wording.clock_or_date(at_ns, zone, seen_unix_ns))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
