@@ -120,9 +120,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "The shorter of: time since the engine's last step, and time for which the engine has"
-            " had a request in flight. Absent without a request in flight. The newest step of any"
-            " engine counts if the front end cannot attribute its requests to engines.",
+            "The shorter of two times: the time since the engine's last step, and the time for"
+            " which the engine has had a request in flight. Absent without a request in flight. The"
+            " newest step of any engine counts if the front end cannot attribute its requests to"
+            " engines.",
             FRONT_END,
         ),
     ] = None

@@ -149,7 +149,8 @@ class RequestTimeline:
             names.BASIS,
             "text",
             "What was measured. `http`: the HTTP layer and the engine. `engine`: only the engine;"
-            " received and delivered are when the front end first and last processed the request."
+            ' "received" and "delivered" are the times at which the front end first and last'
+            " processed the request."
             " `edge`: only the HTTP layer, because the hooks do not fit this vLLM.",
             INSTRUMENTATION,
         ),
@@ -514,7 +515,8 @@ class RequestTimeline:
             names.CACHE_READ_INPUT_TOKENS,
             "{token}",
             "Prompt tokens found in a prefix cache or loaded by a KV connector. On a decode server,"
-            " they are its own, although `usage` of the response may have the prefill server's.",
+            " this is the decode server's own number, even if `usage` of the response contains the"
+            " prefill server's number.",
             STATE,
             rolled_up=True,
         ),
@@ -555,8 +557,8 @@ class RequestTimeline:
             names.EXTERNAL_CACHE_TIER,
             "text",
             "The tier that the KV cache was loaded from: `host` (host memory), `p2p` (another"
-            " engine), `disk`, or `other`; the last of them in this order if several. Absent before"
-            " vLLM 0.32.",
+            " engine), `disk`, or `other`. If it came from several tiers, the value is the tier"
+            " that is last in this order. Absent before vLLM 0.32.",
             LEDGER,
         ),
     ] = None
@@ -565,9 +567,10 @@ class RequestTimeline:
         attribute(
             names.PREFIX_LADDER,
             "text",
-            "Keyed digests of a few prefixes of the prompt and the answer. Equal digests at a"
-            " position mean equal tokens up to it. Absent without prefix caching, for less than a"
-            " block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
+            "Keyed digests of a few prefixes of the prompt and the answer. If two requests have the"
+            " same digest at a position, their tokens are the same up to this position. Absent"
+            " without prefix caching, for less than a block of tokens, and with"
+            " `TAILSPAN_PREFIX_KEY=none`.",
             LEDGER,
         ),
     ] = None
