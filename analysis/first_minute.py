@@ -1,7 +1,7 @@
-"""Report what share of the simulated history is stored, in the first minute of
+"""Report what share of the simulated past is stored, in the first minute of
 `tailspan up --simulate`.
 
-Until the history is stored and evaluated, a page would show incomplete data.
+Until the past is stored and evaluated, a page would show incomplete data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from store.alerting.incidents import evaluated_until
 from store.queries import newest_request_unix_ns
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
-"""The variable with the time range of the simulated history, as FROM/TO in unix seconds."""
+"""The variable with the time range of the simulated past, as FROM/TO in unix seconds."""
 GIVE_UP_S: Final = 120
 """Maximum number of seconds to wait, from the start of the simulation."""
 RECENT_S: Final = 45

@@ -101,7 +101,7 @@ class Attainment:
 
     @property
     def fell(self) -> bool:
-        """True if the window misses the target and the increase is beyond chance."""
+        """True if the window misses the target and the increase is significant."""
         return self._enough and self.missed and self.standard_errors > CRITICAL_Z
 
 
