@@ -1,8 +1,8 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
-All other routes get 404, including routes of new Streamlit versions. Some are unsafe:
-Streamlit keeps uploads in memory, its `/_stcore/metrics` exposes data about the process, and its
-agent API executes pages.
+All other routes get 404, including routes of new Streamlit versions. Some are unsafe: Streamlit
+keeps uploads in memory, its `/_stcore/metrics` exposes data about the process, and its agent API
+executes pages.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.

@@ -2,9 +2,9 @@
 
 The obstacle of a scheduling decision applies until the next decision. The time between the two
 decisions is added to the obstacle's running sum. A request's wait is the increase of the sums while
-it waits, so a step needs no work per waiting request. A request is ineligible as
-long as the scheduler cannot add it to the batch even if there is space, for example because its KV
-cache is not loaded yet. Only ineligible time is recorded per request.
+it waits, so a step needs no work per waiting request. A request is ineligible as long
+as the scheduler cannot add it to the batch even if there is space, for example because its KV cache
+is not loaded yet. Only ineligible time is recorded per request.
 
 This module is pure: callers pass timestamps of one monotonic clock.
 """
