@@ -47,6 +47,12 @@ class StepModel:
         plain_s = self.base_s + self.sequence_s * sequences + self.context_token_s * context_tokens
         return plain_s + prefill_s
 
+    def scaled(self, ratio: float) -> "StepModel":
+        """Return the model of an engine whose steps take `ratio` times as long."""
+        return StepModel(
+            **{name: getattr(self, name) * ratio for name in self.__dataclass_fields__}
+        )
+
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove the time for drafted tokens from a step model that was fitted to steps with

@@ -28,7 +28,7 @@ from telemetry.window import Window
 
 MAX_REQUESTS: Final = 8_000
 """Maximum number of requests in each replayed range. With four factors, there are 240 replays of
-the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
+the window and 27 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
 
 def with_replayed_shares(

@@ -92,7 +92,7 @@ class MixedWindow:
         self._window_requests, self._baseline_requests = grouped_by_rate(factors, now, usual)
 
     def replay_of(
-        self, to_reset: Collection[int], metric: str, seed: str
+        self, to_reset: Collection[int], metric: str, seed: str, step_ratio: float = 1.0
     ) -> Callable[[], ReplayedLatencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
@@ -100,18 +100,26 @@ class MixedWindow:
 
         Args:
             metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
+            step_ratio: all step times are multiplied by this ratio.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
-        return partial(self._latencies, requests, chosen, metric, seed)
+        return partial(self._latencies, requests, chosen, metric, seed, step_ratio)
 
     def _latencies(
-        self, requests: WindowRequests, chosen: Sequence[Factor], metric: str, seed: str
+        self,
+        requests: WindowRequests,
+        chosen: Sequence[Factor],
+        metric: str,
+        seed: str,
+        step_ratio: float,
     ) -> ReplayedLatencies:
         found_s, rows = [], []
         for number, engine in enumerate(self.window.recorded.engines):
             mine = requests.take(requests.engine == number)
             model, conditions = self._server(number, engine, chosen)
+            step = model.engine.step.scaled(step_ratio)
+            model = replace(model, engine=replace(model.engine, step=step))
             outcome = replay(
                 model, self._arrivals(mine, engine, model), f"{seed} {number}", conditions
             )

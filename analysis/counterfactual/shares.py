@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial, hypot, sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,29 +36,30 @@ DRAWS: Final = 3
 """Number of replays of each combination of factors. Each replay has different noise. If the rate is
 reset, it also has different requests."""
 RESAMPLED: Final = 12
-"""Number of resampled windows for the confidence intervals."""
+"""Number of resampled baselines for the intervals."""
 MAX_ERROR: Final = 0.5
 """Maximum relative error of the replayed growth. If the error is larger, no shares are computed."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of threads. Replays run in parallel, because their compiled loop releases the GIL."""
 CORRELATION_S: Final = 3.75
-FIT_FACTOR: Final = 0.25
-DIVISION_ERROR: Final = 0.08
+STEP_ERROR: Final = 0.03
+FIT_FACTOR: Final = 0.5
 MODEL_ERROR: Final = 0.03
-"""The variance of a share is the sum of four squares:
+"""The variance of a share is the sum of three squares:
 
-- the standard deviation over resampled windows (see `_spread`)
-- `FIT_FACTOR` times the relative error of the replayed growth
-- `DIVISION_ERROR` times the root of `share · (1 − share)`, the error of a division among causes. It
-  is 0 for a cause that explains the whole growth.
-- `MODEL_ERROR`
+- The standard deviation over replays with resampled baselines and changed step times (`_spread`).
+  The step times of each combination of reset factors are multiplied by another random ratio, whose
+  standard deviation is `STEP_ERROR`.
+- `FIT_FACTOR` times the error of the share if only the replay of the unchanged window is wrong.
+- `MODEL_ERROR`.
 
-Resampled windows are too similar to each other, because a queue at the end of a block does not
-continue in the next block. Their variance is too small by about the ratio `CORRELATION_S` / (length
-of a block). Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
+The window is not resampled, because the question is about this window. Resampled baselines are too
+similar to each other, because a queue at the end of a block does not continue in the next block.
+Their variance is too small by about the ratio `CORRELATION_S` / (length of a block).
+Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
 
-The values were chosen with pairs of simulated faults and with a real vLLM
+The values were chosen with pairs of simulated faults
 (docs/decisions/108-the-interval-of-a-share.md)."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
@@ -189,23 +190,20 @@ def decide(
             replayer, whole = wider, of_wider
         elif kept:
             return decide(recorded, baseline, [*causes, *kept], tails, progress)
-    redrawn = [
-        replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
-        for _ in range(RESAMPLED)
-    ]
-    growths_s, length_s = [each.growth_s for each in redrawn], blocks_of(window).length_s
+    redrawn = [replayer.redrawn(chance) for _ in range(RESAMPLED)]
+    growths_s, length_s = [each.growth_s for each in redrawn], blocks_of(baseline).length_s
 
-    def share(value: float, parts_s: Sequence[float]) -> Share:
-        return _share(value, parts_s, growths_s, length_s, error)
+    def share(value: float, parts_s: Sequence[float], weight: float) -> Share:
+        return _share(value, parts_s, growths_s, length_s, error * (weight - value))
 
     of_factors = [
-        share(whole.share(place), [each.share_s(place) for each in redrawn])
+        share(whole.share(place), [each.share_s(place) for each in redrawn], 1.0 / len(factors))
         for place in range(len(factors))
     ]
     return CauseShares(
         causes,
         _of_causes(causes, factors, of_factors),
-        share(whole.unexplained, [each.unexplained_s for each in redrawn]),
+        share(whole.unexplained, [each.unexplained_s for each in redrawn], 0.0),
         Replay(
             int(window.counted.sum()),
             baseline_s,
@@ -352,6 +350,15 @@ class TailMeans:
         return weights
 
 
+class _Job(NamedTuple):
+    """One replay."""
+
+    reset: frozenset[int] | None
+    """The factors that are reset to the baseline. None: replay the baseline."""
+    step_ratio: float = 1.0
+    """The step times are multiplied by this ratio."""
+
+
 class _Replayer:
     def __init__(
         self,
@@ -374,16 +381,36 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Replay every combination of factors, and average the results over pairs of a window's
-        traffic and a baseline's traffic."""
-        count = len(self._factors)
-        sets = [
+        """Replay every combination. Average the results over pairs of the window's and the
+        baseline's traffic."""
+        sets, usual = self._sets(), _Job(None)
+        found = self._means(traffics, chance, [*map(_Job, sets), usual])
+        values = {each: found[_Job(each)] for each in sets}
+        return TailMeans(values, found[usual], len(self._factors))
+
+    def redrawn(self, chance: np.random.Generator) -> TailMeans:
+        """Replay every combination with a resampled baseline and other step times.
+
+        The combinations get random errors of the step times. The measured window has none. An
+        error also changes latencies that did not grow. This change is known from a baseline with
+        longer steps, and is subtracted.
+        """
+        errors = {each: STEP_ERROR * chance.normal() if each else 0.0 for each in self._sets()}
+        jobs = {each: _Job(each, 1.0 + error) for each, error in errors.items()}
+        usual, slower = _Job(None), _Job(None, 1.0 + STEP_ERROR)
+        traffic = traffic_of(self._window), resampled(self._baseline, chance)
+        found = self._means([traffic], chance, [*jobs.values(), usual, slower])
+        by_step_s = (found[slower] - found[usual]) / STEP_ERROR
+        values = {each: found[job] - errors[each] * by_step_s for each, job in jobs.items()}
+        return TailMeans(values, found[usual], len(self._factors))
+
+    def _sets(self) -> list[frozenset[int]]:
+        places = range(len(self._factors))
+        return [
             frozenset(chosen)
-            for size in range(count + 1)
-            for chosen in combinations(range(count), size)
+            for size in range(len(self._factors) + 1)
+            for chosen in combinations(places, size)
         ]
-        sums = self._means(traffics, chance, [*sets, None])
-        return TailMeans({of: sums[of] for of in sets}, sums[None], count)
 
     def effect(self, whole: TailMeans, cause: Cause, chance: np.random.Generator) -> float:
         """The part of the replayed growth that disappears if only this cause is reset.
@@ -394,7 +421,7 @@ class _Replayer:
         alone = _Replayer(
             self._window, self._baseline, removable_factors([cause]), self._tails, lambda: None
         )
-        reset = frozenset([0])
+        reset = _Job(frozenset([0]))
         without_s = alone._means(alone.recorded, chance, [reset])[reset]
         return (whole.values[frozenset()] - without_s) / max(whole.growth_s, 1e-9)
 
@@ -402,40 +429,38 @@ class _Replayer:
         self,
         traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]],
         chance: np.random.Generator,
-        sets: Sequence[frozenset[int] | None],
-    ) -> dict[frozenset[int] | None, float]:
-        """The slow requests' mean latency for each set of reset factors. The key None is the
-        baseline."""
-        means = dict.fromkeys(sets, 0.0)
+        jobs: Sequence[_Job],
+    ) -> dict[_Job, float]:
+        """The slow requests' mean latency for each job."""
+        means = dict.fromkeys(jobs, 0.0)
         with ThreadPoolExecutor(_THREADS) as threads:
-            replays: list[tuple[frozenset[int] | None, Future[float]]] = []
+            replays: list[tuple[_Job, Future[float]]] = []
             for now, usual in traffics:
                 window = RangeTraffic(self._window, now)
                 baseline = RangeTraffic(self._baseline, usual)
                 seed = str(chance.integers(2**31))
                 mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
-                for chosen in sets:
+                unchanged = _unchanged(baseline)
+                of_baseline = [self._selected[1], self._selected[1]]
+                for job in jobs:
                     tail_s = (
-                        self._unchanged_of(baseline, seed)
-                        if chosen is None
-                        else self._tail_of(mixed, chosen, seed, self._selected)
+                        self._tail_of(unchanged, job, seed, of_baseline)
+                        if job.reset is None
+                        else self._tail_of(mixed, job, seed, self._selected)
                     )
-                    replays.append((chosen, threads.submit(tail_s)))
-            for of, replay in replays:
-                means[of] += replay.result() / len(traffics)
-                if of is not None:
+                    replays.append((job, threads.submit(tail_s)))
+            for job, replay in replays:
+                means[job] += replay.result() / len(traffics)
+                if job.reset is not None:
                     self._progress()
         return means
 
-    def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
-        return self._tail_of(
-            _unchanged(baseline), frozenset(), seed, [self._selected[1], self._selected[1]]
-        )
-
     def _tail_of(
-        self, mixed: MixedWindow, chosen: frozenset[int], seed: str, selected: Sequence[BoolArray]
+        self, mixed: MixedWindow, job: _Job, seed: str, selected: Sequence[BoolArray]
     ) -> Callable[[], float]:
-        replay = mixed.replay_of(sorted(chosen), COLUMN[self._tails.metric], seed)
+        replay = mixed.replay_of(
+            sorted(job.reset or ()), COLUMN[self._tails.metric], seed, job.step_ratio
+        )
 
         def tail_s() -> float:
             found = replay()
@@ -464,33 +489,31 @@ def _share(
     parts_s: Sequence[float],
     growths_s: Sequence[float],
     length_s: float,
-    error: float,
+    fit_error: float,
 ) -> Share:
     """A share with its confidence interval (see `MODEL_ERROR`).
 
-    The error of the replayed growth may come from any cause, so it widens every interval.
-
     Args:
         value: the share in the recorded window.
-        parts_s, growths_s: the cause's part and the growth in each resampled window.
+        parts_s, growths_s: the cause's part and the growth with each resampled baseline.
         length_s: the length of a resampled block.
+        fit_error: the error of the share if only the replay of the unchanged window is wrong.
     """
     spread = _spread(value, np.array(parts_s), np.array(growths_s), length_s)
     value = min(max(value, 0.0), 1.0)
-    division = DIVISION_ERROR * sqrt(value * (1.0 - value))
-    half = 2.0 * hypot(spread, FIT_FACTOR * error, division, MODEL_ERROR)
+    half = 2.0 * hypot(spread, FIT_FACTOR * fit_error, MODEL_ERROR)
     return Share(value, max(0.0, value - half), min(1.0, value + half))
 
 
 def _spread(value: float, parts_s: FloatArray, growths_s: FloatArray, length_s: float) -> float:
-    """The standard deviation of a share over resampled windows.
+    """The standard deviation of a share over resampled baselines.
 
-    It is computed from `part − share · growth` of each resampled window, and not from the ratio
-    `part / growth`. If a window has only a few long stalls, a resampled window may contain none of
-    them. It then has no growth, so the ratio is undefined.
+    It is that of `part − share · growth` in each resampled replay, not that of the ratio. The ratio
+    has no meaning if the growth is small. The variance is doubled, because the share compares two
+    samples: the baseline, and the window as it would have been without the causes.
 
     Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
     """
-    variance = float(np.mean((parts_s - value * growths_s) ** 2))
+    variance = 2.0 * float(np.mean((parts_s - value * growths_s) ** 2))
     mean_s = max(float(growths_s.mean()), 1e-9)
     return sqrt(variance / (1.0 - CORRELATION_S / length_s)) / mean_s

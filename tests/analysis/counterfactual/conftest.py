@@ -15,7 +15,7 @@ from tests.analysis.counterfactual.longer_outputs import CONFIG, question
 
 @pytest.fixture
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares do not depend on the resampled windows, only their intervals do."""
+    """Shares do not depend on the resampled baselines, only their intervals do."""
     monkeypatch.setattr(shares, "RESAMPLED", 2)
 
 

@@ -14,6 +14,7 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, FactorKind, f
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
     CauseShares,
+    TailMeans,
     Tails,
     UndecidedError,
     _share,
@@ -580,6 +581,38 @@ def test_short_blocks_widen_the_interval() -> None:
         _share(0.5, [0.45, 0.55] * 6, [1.0] * 12, length_s, 0.0) for length_s in (5.0, 30.0)
     )
     assert short.low < long.low < 0.5 < long.high < short.high
+
+
+def test_a_window_of_few_long_stalls_has_a_narrow_interval() -> None:
+    """A resampled window may contain none of the stalls or all of them twice. The question is about
+    the recorded window, so its stalls stay."""
+    found = decided(["engine_stall"], [proposed("engine_stall")], Metric.ITL_MAX)
+    (stall,) = found.shares
+    assert stall.value > 0.9
+    assert stall.low > stall.value - 0.1
+
+
+def test_two_causes_that_only_together_slow_requests_have_narrow_intervals() -> None:
+    """Errors of the step times hardly change the latency with one of the causes, because requests
+    then wait as briefly as in the baseline. So each share is one half, almost without an error."""
+    usual_s, both_s, alone_s = 0.01, 50.0, 0.05
+    chance = np.random.default_rng(0)
+    redrawn = [
+        TailMeans(
+            {
+                frozenset(): both_s,
+                frozenset([0]): alone_s * (1.0 + 0.5 * chance.normal()),
+                frozenset([1]): alone_s * (1.0 + 0.5 * chance.normal()),
+                frozenset([0, 1]): usual_s,
+            },
+            usual_s,
+            2,
+        )
+        for _ in range(12)
+    ]
+    parts_s, growths_s = [each.share_s(0) for each in redrawn], [each.growth_s for each in redrawn]
+    found = _share(0.5, parts_s, growths_s, 15.0, 0.0)
+    assert found.high - found.low < 0.13
 
 
 def test_the_mean_of_no_latency_is_zero() -> None:
