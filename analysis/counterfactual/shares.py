@@ -45,7 +45,7 @@ _THREADS: Final = min(4, os.cpu_count() or 1)
 CORRELATION_S: Final = 3.75
 STEP_ERROR: Final = 0.03
 FIT_FACTOR: Final = 0.5
-MODEL_ERROR: Final = 0.03
+MODEL_ERROR: Final = 0.035
 """The variance of a share is the sum of three squares:
 
 - The standard deviation over replays with resampled baselines and changed step times (`_spread`).
@@ -61,6 +61,10 @@ Source: Lahiri, Resampling Methods for Dependent Data, 2003, section 5.2.
 
 The values were chosen with pairs of simulated faults
 (docs/decisions/108-the-interval-of-a-share.md)."""
+
+QUANTILE: Final = 2.18
+"""An interval extends by this many standard deviations to each side: the 97.5 % quantile of
+Student's t distribution with `RESAMPLED` degrees of freedom."""
 
 MIN_EFFECT: Final = 2 * NAMED_SHARE
 """A small cause is tested only if at least this part of the growth disappears when the cause alone
@@ -501,7 +505,7 @@ def _share(
     """
     spread = _spread(value, np.array(parts_s), np.array(growths_s), length_s)
     value = min(max(value, 0.0), 1.0)
-    half = 2.0 * hypot(spread, FIT_FACTOR * fit_error, MODEL_ERROR)
+    half = QUANTILE * hypot(spread, FIT_FACTOR * fit_error, MODEL_ERROR)
     return Share(value, max(0.0, value - half), min(1.0, value + half))
 
 

@@ -612,7 +612,7 @@ def test_two_causes_that_only_together_slow_requests_have_narrow_intervals() -> 
     ]
     parts_s, growths_s = [each.share_s(0) for each in redrawn], [each.growth_s for each in redrawn]
     found = _share(0.5, parts_s, growths_s, 15.0, 0.0)
-    assert found.high - found.low < 0.13
+    assert found.high - found.low < 0.16
 
 
 def test_the_mean_of_no_latency_is_zero() -> None:
