@@ -186,7 +186,7 @@ def test_objectives_of_other_tools_are_read() -> None:
         (
             "threshold: 12",
             "threshold: 21",
-            "can never page by a.yaml:.*burns only 20 times too fast",
+            "can never cause a page by a.yaml:.*burns only 20 times too fast",
         ),
         ("alertAfter: 10m", "alertAfter: 30s", "alertAfter: is too short; allowed: at least 1m"),
         ("alertAfter: 10m", "alertAfter: 3h", "alertAfter: must be shorter than lookbackWindow"),

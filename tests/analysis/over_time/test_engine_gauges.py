@@ -1,10 +1,8 @@
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from analysis.over_time import engine_gauges as engines
+from tests.ui.conftest import make_fleet
 
 SECOND_NS = 1_000_000_000
 
@@ -55,8 +53,8 @@ def test_no_samples_make_an_empty_strip() -> None:
     assert engines.gauges_of(samples(), 0, SECOND_NS).lines == {}
 
 
-def test_samples_of_a_fleet_keep_their_extremes(fleet: Callable[..., Any]) -> None:
-    _, made = fleet(10, 0, 3600)
+def test_samples_of_a_fleet_keep_their_extremes() -> None:
+    _, made = make_fleet(10, 0, 3600)
     table = samples(
         *((s.replica, 0, s.at_unix_ns // SECOND_NS, s.waiting, s.running, None) for s in made)
     )

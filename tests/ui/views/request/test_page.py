@@ -139,7 +139,7 @@ def test_a_missing_request_has_reasons(page: Open, database: Database, one_reque
     url = database([mine])
     unknown = page(url, request="chatcmpl-nobody<b>")
     assert "No request has the id “chatcmpl-nobody&lt;b&gt;”" in markup(unknown)
-    assert "running request" in markup(unknown)
+    assert "only after it has ended" in markup(unknown)
     assert "tailspan requests --last 1h" in markup(unknown)
     gone = page(url, request=f"{START_NS - 10**15}-{'ab' * 16}-{'cd' * 8}")
     assert "has expired" in markup(gone)
