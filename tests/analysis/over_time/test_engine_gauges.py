@@ -60,4 +60,6 @@ def test_samples_of_a_fleet_keep_their_extremes() -> None:
     )
     found = engines.gauges_of(table, 0, 3600 * SECOND_NS)
     for replica, line in found.lines.items():
-        assert np.nanmax(line["waiting"]) == max(s.waiting for s in made if s.replica == replica)
+        assert np.nanmax(line["waiting"]) == max(
+            s.waiting or 0 for s in made if s.replica == replica
+        )
