@@ -35,6 +35,7 @@ from rig.http_servers import HttpServer, running_http_server
 from rig.ports import free_port
 from rig.program import Program, Tailspan
 from rig.prometheus_stack import answers, wait_for
+from store.alerting.incidents import read_incidents
 from store.alerting.notifications import read_notifications
 from store.database import open_database
 
@@ -299,6 +300,10 @@ channels:
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels
     later = int(time.time()) + 600
     Evaluator(engine, objectives).evaluate(later)
+    (incident,) = read_incidents(engine, "chat")
+    assert incident.ended_unix_s is not None
+    # Alertmanager ignores an end in the future if an earlier message contains a later end.
+    time.sleep(max(0.0, incident.ended_unix_s + 1 - time.time()))
     notifier = Notifier(engine, objectives, channels, explorer_url=lambda: EXPLORER)
     notifier.enqueue(later)
     for channel in channels:
