@@ -89,8 +89,6 @@ class OtlpSender:
         self._port: int | None = None
         self._named = threading.Event()
         """Set when the server's port is known, or when there is none."""
-        self._name_known = False
-        """The same as `_named.is_set()`, which takes longer."""
         self._wake = threading.Event()
         self._due = threading.Event()
         self._unread = 0
@@ -128,10 +126,6 @@ class OtlpSender:
         """Set the port in this replica's name. None means no port."""
         if port is not None:
             self._port = port
-        self._set_named()
-
-    def _set_named(self) -> None:
-        self._name_known = True
         self._named.set()
 
     def serves(self) -> None:
@@ -161,18 +155,18 @@ class OtlpSender:
             self._refused.submit(build)
         else:
             self._drops.add(1, names.UNAUTHENTICATED)
-        if not self._name_known:
-            self._set_named()
-        if not self._unread % BUSY_REQUESTS and not self._reading.alive:
-            self.start()
+        if not self._named.is_set():
+            self._named.set()
         self._unread += 1
         if self._unread == BUSY_REQUESTS:
             self._wake.set()
+        if not self._reading.alive:
+            self.start()
 
     def expect(self) -> None:
         """Try to connect soon to the engine that a request is entering."""
-        if not self._name_known:
-            self._set_named()  # a server's port is known by now; an offline program has no port
+        if not self._named.is_set():
+            self._named.set()  # a server's port is known by now; an offline program has no port
         if not self._reader.connected and self._looks_left and self._settings.enabled:
             self.start()
             self._wake.set()
