@@ -40,6 +40,11 @@ class CountedAs(StrEnum):
     ENGINE_ROWS = "engine_rows"
     """The row of one server. A joined request has one such row for each of its servers."""
 
+    @property
+    def in_rollups(self) -> "CountedAs":
+        """What rollups count instead. They contain the row of each server."""
+        return CountedAs.ENGINE_ROWS if self is CountedAs.JOINED else self
+
 
 _NOTES: Final = {
     CountedAs.JOINED: "Prefill and decode are on different servers: each user’s request counts"

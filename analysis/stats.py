@@ -119,7 +119,7 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
         found.simulated,
         hidden.other,
         hidden.requests,
-        counted_as=CountedAs.ENGINE_ROWS if kind is CountedAs.JOINED else kind,
+        counted_as=kind.in_rollups,
     )
 
 

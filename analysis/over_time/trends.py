@@ -205,5 +205,5 @@ def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bin
         rolled=True,
         simulated=over_time.simulated,
         hidden=over_time.hidden().requests,
-        counted_as=CountedAs.ENGINE_ROWS if kind is CountedAs.JOINED else kind,
+        counted_as=kind.in_rollups,
     )

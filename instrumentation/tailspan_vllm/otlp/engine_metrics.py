@@ -50,8 +50,4 @@ def encode_samples(samples: Iterable[EngineStateSample], resource: Resource) -> 
 
 def _add(points: Points, begin: bytes, values: Mapping[str, Number]) -> None:
     for name, value in values.items():
-        point = begin + point_value(value)
-        if name in points:
-            points[name].append(point)
-        else:
-            points[name] = [point]
+        points.setdefault(name, []).append(begin + point_value(value))
