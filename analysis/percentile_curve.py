@@ -12,7 +12,7 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""The percentiles of the curve. In a normal distribution, they are at about equal distances."""
+"""The percentiles of the curve. In a normal distribution, they are about equally spaced."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:

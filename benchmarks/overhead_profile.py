@@ -100,7 +100,7 @@ class Process:
         self.number = number
         self.kind = kind
         self.threads: dict[int, str] = {}
-        """Maps the kernel's id of each tracer's thread to the thread's name."""
+        """The threads of both tracers: thread id of the operating system → name."""
 
     def read_threads(self) -> None:
         """Read the names of the threads."""

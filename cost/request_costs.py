@@ -34,7 +34,8 @@ class RequestCosts:
     """Billed and wasted seconds that the plugin reports, or 0 if it reports no seconds."""
     lost: BoolArray
     in_shares: FloatArray
-    """The share of input in the cost of an hour that has a cost but no tokens: (keys,)."""
+    """The part of an hour's cost that counts as the cost of input if the hour has no tokens:
+    (keys,)."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
         """Select the cells for which `chosen` is true."""

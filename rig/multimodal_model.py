@@ -1,4 +1,4 @@
-"""Build a small BLIP-2 without weights, which vLLM serves with random weights.
+"""Build a small BLIP-2 model without weight files. vLLM serves it with random weights.
 
 Run it inside vLLM's own environment:
 

@@ -237,11 +237,11 @@ def _is_better(
 ) -> bool:
     """Whether a new verdict replaces the stored answer.
 
-    A new verdict about an open incident needs a cause. If this version of the method stored shares
-    from a replay, they are kept in two cases:
+    A new verdict about an open incident needs a cause. A stored answer with shares from a replay by
+    this version of the method is kept in two cases:
     - The incident is open, and the new verdict has no replay.
-    - The incident has ended, the new replay took too long, and the new and the stored range begin
-      at the same time.
+    - The incident has ended, the replay of the new verdict exceeded its time limit, and both
+      answers have the same start of the range.
     """
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:

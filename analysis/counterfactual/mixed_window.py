@@ -218,8 +218,9 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[WindowRequests]:
-        """The requests of a group, moved to the baseline's times of arrival. They keep the window's
-        lengths, unless the group is defined by length. Then they have the baseline's lengths."""
+        """The requests of a group at the baseline's times of arrival. Their prompt and output
+        lengths are those of the window's requests. In a group that is defined by length, they are
+        those of the baseline's requests."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)

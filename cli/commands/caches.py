@@ -64,7 +64,7 @@ def caches(
     form: str,
     database: str | None,
 ) -> None:
-    """Show which calls caches answered instead of the model, and the savings.
+    """Show the calls that a cache answered instead of the model, and the saved cost.
 
     These are semantic, embedding and response caches of applications and gateways, not prefix
     caches. Spans report their hits and misses (docs/caches.md). Percentiles, objectives, bills and

@@ -1,8 +1,8 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. If a request waits for a minute, it waits for requests that arrived earlier. So the traffic at
-the time of its arrival does not explain its wait. A backlog lasts until no request waits (in
-queueing theory: a busy period).
+Pure. A request that is queued for a minute was delayed by requests that arrived before it. So the
+traffic at the time of its arrival does not explain its delay. A backlog lasts until no request is
+queued (in queueing theory: a busy period).
 """
 
 import numpy as np

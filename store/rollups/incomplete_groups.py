@@ -49,8 +49,8 @@ def find_incomplete_groups(
             followed by the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: a function of the index of a label, a value and a time (unix seconds). It returns
-            whether the value has been stored by name since this time.
+        named: `named(label_index, value, unix_s)` returns whether the value has been stored by name
+            since this time.
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

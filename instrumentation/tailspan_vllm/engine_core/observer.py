@@ -66,7 +66,7 @@ class _PlannedStep(NamedTuple):
     sequences: int
     encodes: bool
     completes: Mapping[str, int]
-    """Maps the id of each request whose prefill ends in this step to its number of tokens."""
+    """The requests whose prefill ends in this step: request id → tokens of the request."""
 
 
 class _EndedStep(NamedTuple):
